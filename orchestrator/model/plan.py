@@ -1,0 +1,172 @@
+"""Plan: what will happen, in order, each step with its undo. A value: printed by `plan`, executed by `run`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from orchestrator.model.experiment import EnvValue, FreeRule
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Wanted content of one file of the serving tree in one patch set. `after is None`: the file is absent."""
+
+    path: str  # package-relative
+    absolute: str
+    before_sha256: str | None  # original on the node; None: the file does not exist there
+    after_sha256: str | None
+    after: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class PatchSet:
+    """Exactly what a boot's tree holds beyond its original bytes. The empty set is the original tree."""
+
+    name: str  # "original" or "spec_banner+dynamic_disable"
+    patches: tuple[str, ...]
+    edits: tuple[Edit, ...]
+    modules: tuple[str, ...]  # import names of the touched files, for the smoke check
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How one arm's server is started. `argv` are words; secrets stay references until the start."""
+
+    argv: tuple[str, ...]
+    env: dict[str, EnvValue]
+    cwd: str
+    port: int
+
+
+# Effects: a closed union, matched exhaustively by the runner.
+@dataclass(frozen=True)
+class Guard:
+    workdir: str
+    lease_s: float
+    lock_wait_s: float
+
+
+@dataclass(frozen=True)
+class Smoke:
+    patch_set: PatchSet
+
+
+@dataclass(frozen=True)
+class ApplyEdits:
+    patch_set: PatchSet
+
+
+@dataclass(frozen=True)
+class RestoreFiles:
+    pass
+
+
+@dataclass(frozen=True)
+class FreeGpus:
+    policy: str
+    rules: tuple[FreeRule, ...]
+    gpus: tuple[int, ...] | None  # None: all
+
+
+@dataclass(frozen=True)
+class StartServer:
+    arm: str
+    boot: int
+    launch: Launch
+
+
+@dataclass(frozen=True)
+class StopServer:
+    pass
+
+
+@dataclass(frozen=True)
+class WaitReady:
+    arm: str
+
+
+@dataclass(frozen=True)
+class Canary:
+    """A few short greedy requests at each concurrency, before any point is measured."""
+
+    arm: str
+    concurrency: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RunPoint:
+    arm: str
+    boot: int
+    index: int  # position in the sweep; the same concurrency may stand there more than once
+    concurrency: int
+
+
+@dataclass(frozen=True)
+class Unlock:
+    pass
+
+
+@dataclass(frozen=True)
+class Collect:
+    pass
+
+
+@dataclass(frozen=True)
+class MakeReport:
+    formats: tuple[str, ...]
+
+
+Effect = (
+    Guard
+    | Smoke
+    | ApplyEdits
+    | RestoreFiles
+    | FreeGpus
+    | StartServer
+    | StopServer
+    | WaitReady
+    | Canary
+    | RunPoint
+    | Unlock
+    | Collect
+    | MakeReport
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    phase: str  # the contract's phase names
+    do: Effect
+    undo: Effect | None
+    text: str  # one line for people: what it does, to what
+
+
+@dataclass(frozen=True)
+class BootPlan:
+    """One server boot: arm, boot number (1-based, per arm) and the tree it needs."""
+
+    arm: str
+    boot: int
+    patch_set: str
+
+
+@dataclass(frozen=True)
+class WorkerPath:
+    """Which EAGLE worker an arm's server will use, and why. `worker` is v1, v2 or none."""
+
+    worker: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    steps: tuple[Step, ...]
+    boots: tuple[BootPlan, ...]
+    patch_sets: tuple[PatchSet, ...]
+    worker_paths: dict[str, WorkerPath]
+    warnings: tuple[str, ...]
+    gpu_minutes: float | None  # None: unknown, no measured step time yet
+    gpu_minutes_why: str = ""
+
+    def patch_set(self, name: str) -> PatchSet:
+        return next(item for item in self.patch_sets if item.name == name)
