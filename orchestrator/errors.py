@@ -21,7 +21,7 @@ class DynspecError(Exception):
 
     exit_code = 1
 
-    def __init__(self, message: str, *, help: str = "", details: tuple[str, ...] = ()) -> None:  # noqa: A002
+    def __init__(self, message: str, *, help: str = "", details: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.help = help
@@ -65,7 +65,7 @@ class RemoteError(DynspecError):
         message: str,
         *,
         code: str = "failed",
-        help: str = "",  # noqa: A002
+        help: str = "",
         details: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message, help=help, details=details)
