@@ -1,0 +1,63 @@
+"""Secrets out of everything that is written or shown. Pure: names and values in, a text filter out."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from urllib.parse import quote
+
+_SHORTEST = 4  # a shorter fragment of a value would blank ordinary words and protect nothing
+
+
+class Redactor:
+    """Replaces every spelling of every secret value by `[redacted:NAME]`.
+
+    A value is looked for as it is and as JSON, Python `repr` and URL encoding write it; a value of several
+    lines also line by line, since logs are cut at line ends. Longest spellings go first, so that no tail of
+    a secret survives the replacement of its head.
+    """
+
+    def __init__(self, secrets: Mapping[str, str]) -> None:
+        spellings: dict[str, str] = {}
+        for name, value in secrets.items():
+            for text in _spellings(value):
+                spellings.setdefault(text, name)
+        self._names = spellings
+        ordered = sorted(spellings, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+
+    def __call__(self, text: str) -> str:
+        if self._pattern is None:
+            return text
+        return self._pattern.sub(lambda match: f"[redacted:{self._names[match.group()]}]", text)
+
+    def data(self, raw: bytes) -> bytes:
+        """The same over bytes of any encoding: what is not UTF-8 passes through unchanged."""
+        if self._pattern is None:
+            return raw
+        return self(raw.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+    def tree(self, value: object) -> object:
+        """The same over every string, keys included, of a JSON-like value."""
+        if isinstance(value, str):
+            return self(value)
+        if isinstance(value, Mapping):
+            return {self(str(key)): self.tree(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.tree(item) for item in value]
+        return value
+
+
+def _spellings(value: str) -> set[str]:
+    parts = {value, *value.splitlines()}
+    parts |= {part.strip() for part in parts}
+    parts = {part for part in parts if len(part) >= _SHORTEST}
+    written = set(parts)
+    for part in parts:
+        written.add(json.dumps(part)[1:-1])
+        written.add(json.dumps(part, ensure_ascii=False)[1:-1])
+        written.add(repr(part)[1:-1])
+        written.add(quote(part, safe=""))
+        written.add(quote(part))
+    return written

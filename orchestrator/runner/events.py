@@ -1,0 +1,44 @@
+"""What a run tells: every event goes to the run folder (once there is one) and to listeners (screen, JSON lines)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from orchestrator.redact import Redactor
+from orchestrator.store import RunStore, plain, utc_now
+
+Listener = Callable[[Mapping[str, Any]], None]  # one event: {"t", "event", ...}
+
+
+class Events:
+    """Fan-out of events. Until `attach` they are kept, so that events.jsonl starts with the connection."""
+
+    def __init__(self, listeners: tuple[Listener, ...], redact: Redactor) -> None:
+        self._listeners = listeners
+        self._redact = redact
+        self._early: list[dict[str, Any]] = []
+        self._store: RunStore | None = None
+
+    def attach(self, store: RunStore) -> None:
+        self._store = store
+        for record in self._early:
+            store.event(record.pop("event"), record)
+        self._early.clear()
+
+    def emit(self, event: str, **data: Any) -> None:
+        record: dict[str, Any] = {"t": utc_now(), "event": event, **plain(data)}
+        if self._store is None:
+            self._early.append(dict(record))
+        else:
+            self._store.event(event, data)
+        safe = self._redact.tree(record)
+        assert isinstance(safe, dict)
+        for listener in self._listeners:
+            listener(safe)
+
+    def phase(self, name: str, text: str) -> None:
+        self.emit("phase", phase=name, text=text)
+
+    def note(self, text: str) -> None:
+        self.emit("note", text=text)

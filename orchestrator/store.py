@@ -1,0 +1,180 @@
+"""The run folder `results/<run-id>/`: written atomically, file by file, never overwritten, redacted on the way in.
+
+Layout (the contract's): experiment.lock.yaml, plan.json, facts.json, events.jsonl,
+arms/<arm>/boot-<n>/{server.log, server_info.json, point-<nn>-c<k>.jsonl, point-<nn>-c<k>.meta.json},
+summary.json, report files, outcome.json (last: without it the run is unfinished).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import secrets
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import UsageError
+from orchestrator.redact import Redactor
+
+SCHEMA = 1
+_POINT_NAME = re.compile(r"point-(\d+)-c(\d+)\.meta\.json$")
+
+
+@dataclass(frozen=True)
+class StoredPoint:
+    """One finished point as found on disk: both files exist and the meta file parses."""
+
+    arm: str
+    boot: int
+    index: int
+    concurrency: int
+    records: Path
+    meta: dict[str, Any]
+
+
+def new_run_id(name: str, now: float | None = None) -> str:
+    """`YYYYMMDD-HHMMSS-<name>-<4 hex>`, UTC."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+    return f"{stamp}-{safe_name(name)}-{secrets.token_hex(2)}"
+
+
+def safe_name(name: str) -> str:
+    """A name that is one path component on any file system."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "run"
+
+
+def utc_now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+class RunStore:
+    """Writes and reads one run folder. Every text passes `redact` first."""
+
+    def __init__(self, folder: Path, redact: Redactor | None = None) -> None:
+        self.folder = folder
+        self.redact = redact or Redactor({})
+        self._events = folder / "events.jsonl"
+
+    @property
+    def run_id(self) -> str:
+        return self.folder.name
+
+    @classmethod
+    def create(cls, results: Path, run_id: str, redact: Redactor) -> RunStore:
+        results.mkdir(parents=True, exist_ok=True)
+        folder = results / run_id
+        folder.mkdir(mode=0o700)  # an existing one is an error: runs are never overwritten
+        return cls(folder, redact)
+
+    @classmethod
+    def open(cls, results: Path, run: str, redact: Redactor | None = None) -> RunStore:
+        """`run` is a run id under `results`, or the path of a run folder."""
+        for folder in (results / run, Path(run)):
+            if (folder / "plan.json").is_file():
+                return cls(folder.resolve(), redact)
+        known = sorted(path.parent.name for path in results.glob("*/plan.json"))[-3:]
+        raise UsageError(
+            f"no run folder {run!r} under {results}",
+            help=f"latest runs: {', '.join(known)}"
+            if known
+            else "start one with: dynspec run EXPERIMENT.yaml",
+        )
+
+    # -- writing -----------------------------------------------------------------------------------------
+    def write(self, relative: str, text: str) -> Path:
+        """Atomic: temp file beside it, fsync, rename."""
+        return self.write_bytes(relative, self.redact(text).encode())
+
+    def write_json(self, relative: str, value: Mapping[str, Any]) -> Path:
+        body = {"schema": SCHEMA, **plain(value)}
+        return self.write(relative, json.dumps(self.redact.tree(body), indent=1, sort_keys=False) + "\n")
+
+    def write_bytes(self, relative: str, raw: bytes) -> Path:
+        path = self.folder / relative
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(raw)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        return path
+
+    def event(self, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Appends one line to events.jsonl and returns what was written."""
+        record: dict[str, Any] = {"t": utc_now(), "event": kind, **plain(data)}
+        safe = self.redact.tree(record)
+        with self._events.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(safe) + "\n")
+        assert isinstance(safe, dict)
+        return safe
+
+    def boot_path(self, arm: str, boot: int, name: str) -> str:
+        return f"arms/{safe_name(arm)}/boot-{boot}/{name}"
+
+    def write_point(
+        self, arm: str, boot: int, index: int, concurrency: int, records: bytes, meta: Mapping[str, Any]
+    ) -> None:
+        """Records first: the meta file's presence is what makes the point count as finished."""
+        stem = f"point-{index:02d}-c{concurrency}"
+        self.write_bytes(self.boot_path(arm, boot, f"{stem}.jsonl"), self.redact.data(records))
+        identity = {"arm": arm, "boot": boot, "index": index, "concurrency": concurrency}
+        self.write_json(self.boot_path(arm, boot, f"{stem}.meta.json"), {**identity, **meta})
+
+    # -- reading -----------------------------------------------------------------------------------------
+    def read_json(self, relative: str) -> dict[str, Any]:
+        path = self.folder / relative
+        try:
+            value = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise UsageError(f"{path} is missing: the run folder is incomplete") from None
+        except ValueError as error:
+            raise UsageError(f"{path} is damaged: {error}") from None
+        if not isinstance(value, dict):
+            raise UsageError(f"{path} is damaged: not a JSON object")
+        return value
+
+    def points(self) -> Iterator[StoredPoint]:
+        """Finished points, in order of arm, boot and sweep position. Unreadable ones are left out."""
+        found = []
+        for path in self.folder.glob("arms/*/boot-*/point-*.meta.json"):
+            match = _POINT_NAME.search(path.name)
+            records = path.with_name(path.name.replace(".meta.json", ".jsonl"))
+            if match is None or not records.is_file():
+                continue
+            try:
+                meta = json.loads(path.read_text())
+                found.append(
+                    StoredPoint(meta["arm"], meta["boot"], meta["index"], meta["concurrency"], records, meta)
+                )
+            except (ValueError, KeyError, TypeError):
+                continue
+        yield from sorted(found, key=lambda point: (point.arm, point.boot, point.index))
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / "outcome.json").is_file()
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, tuples and paths to what JSON knows."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        named = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {"type": type(value).__name__, **{key: plain(item) for key, item in named.items()}}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value
