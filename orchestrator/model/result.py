@@ -32,6 +32,7 @@ class PointResult:
     valid: bool = True
     reasons: tuple[str, ...] = ()
     extra: dict[str, object] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what a reader must know of a valid point (warnings)
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class PointSummary:
     ok: int
     failed: int
     attempted: int
+    boots: tuple[PointResult, ...] = ()  # what it was folded from, in boot order
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,47 @@ class ArmSummary:
     boots: int
     points: tuple[PointSummary, ...]
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FailureCard:
+    """What ended a boot or a point: the first error by class, its likely cause and fix, and how to see it again."""
+
+    arm: str
+    boot: int
+    concurrency: int | None  # None: not during a point (load, graph capture, canary)
+    failure: str  # class, as in failure.CLASSES
+    title: str
+    cause: str
+    fix: str
+    rank: str  # "TP0", or "" where the log names none
+    line: int  # 1-based line of the first error in the log; 0: no error line was found
+    excerpt: tuple[str, ...]  # up to 20 lines of that rank
+    replay: str  # command that runs just this again; "" if unknown
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What a report says of a run beside its numbers. Everything is optional: a report never fails for lack of it."""
+
+    run_id: str = ""
+    name: str = ""
+    host: str = ""
+    folder: str = ""  # where records, logs and the report lie
+    started_utc: str = ""
+    ended_utc: str = ""
+    state: str = ""  # Outcome.state; "" while unknown
+    message: str = ""
+    simulated: bool = False  # a stand-in engine answered: no number is a GPU's
+    load_from: str = "node"
+    load: str = "closed"
+    prompts: str = ""  # source and kinds, for people
+    prompts_random: bool = False  # random tokens misstate draft acceptance
+    workers: dict[str, str] = field(default_factory=dict)  # arm -> "v2: why"
+    unsupported: dict[str, str] = field(default_factory=dict)  # arm -> why this node cannot run it
+    provenance: dict[str, str] = field(default_factory=dict)  # label -> value, printed in this order
+    warnings: tuple[str, ...] = ()
+    failures: tuple[FailureCard, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,195 @@
+"""Where along concurrency an arm stops (or starts) being better than another, with an interval. Pure.
+
+Between measured points each boot's log value is taken as linear in log concurrency. The interval of a crossing is the
+set of concurrencies at which the two arms are not told apart at 95 % (the test turned round, as in Fieller's theorem),
+between the last point that is surely better and the next that is surely worse. "Surely" is Holm-corrected over points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from orchestrator import stats
+from orchestrator.stats import Contrast
+from orchestrator.verdict import PointVerdict, Side, compare, contrast, higher_is_better
+
+GRID = 32  # steps between two measured points when looking for an edge
+BISECTIONS = 30
+
+Kind = Literal["never", "always", "crosses", "noise", "untested", "nothing"]
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """`turns`: what becomes of the arm's advantage as concurrency grows past here."""
+
+    concurrency: float
+    low: float | None
+    high: float | None
+    turns: Literal["worse", "better"]
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """Plain answers: `never` better, `always` better (nowhere shown worse), `crosses`, inside the `noise` everywhere,
+    `untested` (one boot: estimates without a claim), `nothing` to compare."""
+
+    arm: str
+    against: str
+    metric: str
+    kind: Kind
+    crossings: tuple[Crossing, ...]
+    better_at: tuple[int, ...]
+    worse_at: tuple[int, ...]
+    unclear_at: tuple[int, ...]
+    changes: Mapping[int, Contrast]  # concurrency -> ratio arm / against
+
+
+def crossover(
+    metric: str, arm: Side, against: Side, *, offset: float = 1.0, shared_boots: bool = False
+) -> Crossover:
+    """`Side.values` are keyed by concurrency here (see `by_concurrency`).
+
+    `offset`: compare with `against` times this, as for a plain step that costs more than the baseline's.
+    """
+    moved = Side(against.name, _scaled(against.values, offset), against.order)
+    comparison = compare(metric, arm, moved, shared_boots=shared_boots)
+    if not comparison.points:
+        return Crossover(arm.name, against.name, metric, "nothing", (), (), (), (), {})
+    calls = {name: _at(comparison.points, name) for name in ("better", "worse", "inconclusive")}
+    changes = {point.index: point.contrast for point in comparison.points}
+    tested = any(point.contrast.tested for point in comparison.points)
+    sure = [point for point in comparison.points if point.call != "inconclusive"]
+    if tested:
+        gain = _interpolated(metric, comparison.method, arm, moved)
+        crossings = tuple(_crossing(a, b, gain) for a, b in pairwise(sure) if a.call != b.call)
+    else:
+        crossings = _estimates(metric, changes)
+    kind = _kind(tested, calls, bool(crossings))
+    return Crossover(
+        arm.name,
+        against.name,
+        metric,
+        kind,
+        crossings,
+        calls["better"],
+        calls["worse"],
+        calls["inconclusive"],
+        changes,
+    )
+
+
+def by_concurrency(
+    values: Mapping[int, Mapping[int, float]], concurrency: Mapping[int, int]
+) -> dict[int, dict[int, float]]:
+    """Boot -> concurrency -> value; positions of the sweep with the same concurrency become their geometric mean."""
+    folded: dict[int, dict[int, float]] = {}
+    for boot, points in values.items():
+        logs: dict[int, list[float]] = {}
+        for index, value in points.items():
+            logs.setdefault(concurrency[index], []).append(math.log(value))
+        folded[boot] = {c: math.exp(stats.mean(items)) for c, items in sorted(logs.items())}
+    return folded
+
+
+def _scaled(values: Mapping[int, Mapping[int, float]], factor: float) -> dict[int, dict[int, float]]:
+    return {boot: {c: value * factor for c, value in points.items()} for boot, points in values.items()}
+
+
+def _at(points: tuple[PointVerdict, ...], name: str) -> tuple[int, ...]:
+    return tuple(point.index for point in points if point.call == name)
+
+
+def _kind(tested: bool, calls: Mapping[str, tuple[int, ...]], crossed: bool) -> Kind:
+    if not tested:
+        return "untested"
+    if crossed:
+        return "crosses"
+    if calls["better"]:
+        return "always"
+    return "never" if calls["worse"] else "noise"
+
+
+Gain = Callable[[float], tuple[float, float | None]]  # concurrency -> (log gain, above 0 is better; p)
+
+
+def _interpolated(metric: str, method: str, arm: Side, against: Side) -> Gain:
+    """The contrast at any concurrency inside the measured range."""
+    sign = 1 if higher_is_better(metric) else -1
+
+    def at(concurrency: float) -> tuple[float, float | None]:
+        a, b = (_values_at(side, concurrency) for side in (arm, against))
+        if method == "paired":
+            both = sorted(set(a) & set(b))
+            a, b = {boot: a[boot] for boot in both}, {boot: b[boot] for boot in both}
+        if not a or not b:
+            return 0.0, None
+        here = contrast(method, arm, against, a, b)
+        return sign * math.log(here.ratio), here.p
+
+    return at
+
+
+def _values_at(side: Side, concurrency: float) -> dict[int, float]:
+    """Log value per boot, linear in log concurrency; boots that lack a neighbour are left out."""
+    known = sorted({c for points in side.values.values() for c in points})
+    low = max(c for c in known if c <= concurrency)
+    high = min(c for c in known if c >= concurrency)
+    share = 0.0 if low == high else math.log(concurrency / low) / math.log(high / low)
+    return {
+        boot: (1 - share) * math.log(points[low]) + share * math.log(points[high])
+        for boot, points in sorted(side.values.items())
+        if low in points and high in points
+    }
+
+
+def _crossing(left: PointVerdict, right: PointVerdict, gain: Gain) -> Crossing:
+    """Between two measured concurrencies with opposite sure calls (`index` is the concurrency here)."""
+    turns: Literal["worse", "better"] = "worse" if left.call == "better" else "better"
+    sign = 1 if turns == "worse" else -1
+
+    def leaves(c: float) -> bool:  # no longer surely on the left's side
+        here, p = gain(c)
+        return p is None or p >= stats.ALPHA or sign * here <= 0
+
+    def arrives(c: float) -> bool:  # seen from the right: no longer surely on the right's side
+        here, p = gain(c)
+        return p is None or p >= stats.ALPHA or sign * here >= 0
+
+    def crossed(c: float) -> bool:
+        return sign * gain(c)[0] <= 0
+
+    a, b = float(left.index), float(right.index)
+    return Crossing(_first(crossed, a, b), _first(leaves, a, b), _first(arrives, b, a), turns)
+
+
+def _first(test: Callable[[float], bool], start: float, end: float) -> float:
+    """First concurrency on the way from start to end at which `test` is true: a log grid, then bisection."""
+    steps: list[float] = [start * (end / start) ** (step / GRID) for step in range(GRID + 1)]
+    before = start
+    for here in steps:
+        if test(here):
+            break
+        before = here
+    else:
+        return end
+    for _ in range(BISECTIONS if before != here else 0):
+        middle = math.sqrt(before * here)
+        before, here = (before, middle) if test(middle) else (middle, here)
+    return here
+
+
+def _estimates(metric: str, changes: Mapping[int, Contrast]) -> tuple[Crossing, ...]:
+    """Sign changes of the estimates alone, without an interval: for one boot, shown and never claimed."""
+    sign = 1 if higher_is_better(metric) else -1
+    found = []
+    for (low, a), (high, b) in pairwise(sorted(changes.items())):
+        left, right = sign * math.log(a.ratio), sign * math.log(b.ratio)
+        if left * right < 0:
+            at = low * math.exp(math.log(high / low) * left / (left - right))
+            found.append(Crossing(at, None, None, "worse" if left > 0 else "better"))
+    return tuple(found)

@@ -1,0 +1,243 @@
+"""Points of all boots -> `summary.json` as a dict (schema 1). Pure: records and clocks are somebody else's.
+
+A point of one boot that is not valid is shown and left out of the numbers; a point with no valid boot at all shows its
+numbers under `valid: false`, and nothing is claimed from it. Absent metrics are absent, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from orchestrator import stats
+from orchestrator.crossover import Crossover, by_concurrency, crossover
+from orchestrator.model.experiment import Arm
+from orchestrator.model.result import ArmSummary, Interval, PointResult, PointSummary
+from orchestrator.roles import Roles, roles, roles_of_names
+from orchestrator.stats import Contrast
+from orchestrator.verdict import Comparison, Side, compare
+
+SCHEMA = 1
+HEADLINE = "output_tps"
+LATENCY = "tpot_p50"
+
+
+def summarise(
+    points: Sequence[PointResult],
+    *,
+    arms: Sequence[Arm] = (),
+    boot_order: Sequence[tuple[str, int]] = (),
+    share_boot: bool = False,
+    metric: str = HEADLINE,
+    arm_notes: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Any]:
+    """Fold `points` into the summary.
+
+    `arms`: the experiment's, in its order; without them names decide. `boot_order`: (arm, boot) as they ran, for the
+    drift check. `share_boot`: arms that differ only in their threshold were measured in the same boots.
+    """
+    names = [arm.name for arm in arms] or list(dict.fromkeys(point.arm for point in points))
+    parts = roles(arms) if arms else roles_of_names(names)
+    folded = {name: fold_arm(name, points, (arm_notes or {}).get(name, ())) for name in names}
+    sides = {name: _side(name, folded[name], metric, boot_order) for name in names}
+    pairs = [(a, b) for a, b in (*parts.pairs, *parts.twins) if sides[a].values and sides[b].values]
+    comparisons = [
+        compare(metric, sides[a], sides[b], shared_boots=share_boot and _share(a, b, parts)) for a, b in pairs
+    ]
+    return {
+        "schema": SCHEMA,
+        "metric": metric,
+        "arms": {name: _arm_json(folded[name]) for name in names},
+        "roles": asdict(parts),
+        "verdicts": [_verdict_json(item, folded[item.arm]) for item in comparisons],
+        "crossover": _crossovers(folded, parts, boot_order, share_boot),
+    }
+
+
+def fold_arm(name: str, points: Sequence[PointResult], notes: Sequence[str] = ()) -> ArmSummary:
+    """One arm over its boots, by position in the sweep."""
+    own = [point for point in points if point.arm == name]
+    by_index: dict[int, list[PointResult]] = {}
+    for point in sorted(own, key=lambda item: (item.index, item.boot)):
+        by_index.setdefault(point.index, []).append(point)
+    folded = tuple(_fold_point(boots) for boots in by_index.values())
+    return ArmSummary(name, len({point.boot for point in own}), folded, tuple(notes))
+
+
+def _fold_point(boots: Sequence[PointResult]) -> PointSummary:
+    good = [point for point in boots if point.valid]
+    return PointSummary(
+        boots[0].index,
+        boots[0].concurrency,
+        bool(good),
+        _by_boot(boots, [point.reasons for point in boots]),
+        _intervals(good or boots),
+        sum(point.ok for point in boots),
+        sum(point.failed for point in boots),
+        sum(point.attempted for point in boots),
+        tuple(boots),
+        _by_boot(boots, [point.notes for point in boots]),
+    )
+
+
+def _by_boot(boots: Sequence[PointResult], texts: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Each text once; the boots are named where not all of them have it."""
+    seen: dict[str, list[int]] = {}
+    for point, own in zip(boots, texts, strict=True):
+        for text in own:
+            seen.setdefault(text, []).append(point.boot)
+    return tuple(
+        text if len(numbers) == len(boots) else f"{text} (boot {', '.join(map(str, numbers))})"
+        for text, numbers in seen.items()
+    )
+
+
+def _intervals(boots: Sequence[PointResult]) -> dict[str, Interval]:
+    names = dict.fromkeys(name for point in boots for name in point.metrics)
+    samples = {
+        name: [value for point in boots if (value := point.metrics.get(name)) is not None] for name in names
+    }
+    return {name: stats.interval(values) for name, values in samples.items() if values}
+
+
+def _side(name: str, arm: ArmSummary, metric: str, boot_order: Sequence[tuple[str, int]]) -> Side:
+    values: dict[int, dict[int, float]] = {}
+    for point in (boot for summary in arm.points for boot in summary.boots):
+        value = point.metrics.get(metric)
+        if point.valid and value is not None and value > 0:
+            values.setdefault(point.boot, {})[point.index] = value
+    order = {boot: float(place) for place, (owner, boot) in enumerate(boot_order) if owner == name}
+    return Side(name, values, order)
+
+
+def _share(a: str, b: str, parts: Roles) -> bool:
+    """Arms that may share boots: both dynamic, or a dynamic one and its static one."""
+    return parts.static_of.get(a) == b or (a in parts.dynamic and b in parts.dynamic)
+
+
+def _arm_json(arm: ArmSummary) -> dict[str, Any]:
+    return {
+        "boots": arm.boots,
+        "notes": list(arm.notes),
+        "points": [_point_json(point) for point in arm.points],
+    }
+
+
+def _point_json(point: PointSummary) -> dict[str, Any]:
+    return {
+        "index": point.index,
+        "concurrency": point.concurrency,
+        "valid": point.valid,
+        "reasons": list(point.reasons),
+        "notes": list(point.notes),
+        "ok": point.ok,
+        "failed": point.failed,
+        "attempted": point.attempted,
+        "metrics": {name: asdict(item) for name, item in point.metrics.items()},
+        "boots": [_boot_json(boot) for boot in point.boots],
+    }
+
+
+def _boot_json(boot: PointResult) -> dict[str, Any]:
+    return {
+        "boot": boot.boot,
+        "valid": boot.valid,
+        "reasons": list(boot.reasons),
+        "ok": boot.ok,
+        "failed": boot.failed,
+        "attempted": boot.attempted,
+        "warmup_requests": boot.warmup_requests,
+        "bodies_sha256": boot.bodies_sha256,
+        "metrics": {name: value for name, value in boot.metrics.items() if value is not None},
+    }
+
+
+def contrast_json(item: Contrast | None) -> dict[str, Any]:
+    """`change`, `low`, `high` as shares: 0.05 = 5 % more. Absent what is not known."""
+    if item is None:
+        return {}
+    shares = {
+        "change": item.ratio - 1,
+        "low": _minus_one(item.low),
+        "high": _minus_one(item.high),
+        "p": item.p,
+    }
+    return {key: value for key, value in shares.items() if value is not None} | {"n": min(item.n_a, item.n_b)}
+
+
+def _minus_one(value: float | None) -> float | None:
+    return None if value is None else value - 1
+
+
+def _verdict_json(item: Comparison, arm: ArmSummary) -> dict[str, Any]:
+    concurrency = {point.index: point.concurrency for point in arm.points}
+    return {
+        "arm": item.arm,
+        "against": item.against,
+        "metric": item.metric,
+        "verdict": item.call,
+        **contrast_json(item.headline),
+        "method": item.method,
+        "points_in_headline": [concurrency[index] for index in item.headline_points],
+        "points": [
+            {
+                "index": point.index,
+                "concurrency": concurrency[point.index],
+                "verdict": point.call,
+                **contrast_json(point.contrast),
+                "p_holm": point.p_holm,
+            }
+            for point in item.points
+        ],
+        "power": _power_json(item),
+        "drift": None if item.drift is None else {**asdict(item.drift), "seen": item.drift.seen},
+        "notes": list(item.notes),
+    }
+
+
+def _power_json(item: Comparison) -> dict[str, Any]:
+    boots = item.headline and min(item.headline.n_a, item.headline.n_b)
+    more = None if item.boots_needed is None else max(0, item.boots_needed - (boots or 0))
+    return {
+        "effect": stats.EFFECT - 1,
+        "wanted": stats.POWER,
+        "at_boots": boots,
+        "power": item.power,
+        "more_boots": more,
+        "detectable": None if item.detectable is None else item.detectable - 1,
+        "boot_sd": item.sd,
+    }
+
+
+def _crossovers(
+    folded: Mapping[str, ArmSummary], parts: Roles, boot_order: Sequence[tuple[str, int]], share_boot: bool
+) -> list[dict[str, Any]]:
+    found = []
+    for metric in (HEADLINE, LATENCY):
+        for a, b in parts.pairs:
+            left, right = (_curve(name, folded[name], metric, boot_order) for name in (a, b))
+            if left.values and right.values:
+                shared = share_boot and _share(a, b, parts)
+                found.append(_crossover_json(crossover(metric, left, right, shared_boots=shared)))
+    return found
+
+
+def _curve(name: str, arm: ArmSummary, metric: str, boot_order: Sequence[tuple[str, int]]) -> Side:
+    side = _side(name, arm, metric, boot_order)
+    concurrency = {point.index: point.concurrency for point in arm.points}
+    return Side(name, by_concurrency(side.values, concurrency), side.order)
+
+
+def _crossover_json(item: Crossover) -> dict[str, Any]:
+    return {
+        "arm": item.arm,
+        "against": item.against,
+        "metric": item.metric,
+        "kind": item.kind,
+        "crossings": [asdict(crossing) for crossing in item.crossings],
+        "better_at": list(item.better_at),
+        "worse_at": list(item.worse_at),
+        "unclear_at": list(item.unclear_at),
+        "changes": [{"concurrency": c, **contrast_json(change)} for c, change in item.changes.items()],
+    }

@@ -1,0 +1,178 @@
+"""One arm against another: headline, single points, drift, and what the number of boots could have shown.
+
+The headline is the mean over points of the log values, so that each point weighs the same whatever its size. Single
+points are corrected with Holm's method over the points of this comparison. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from orchestrator import stats
+from orchestrator.stats import Call, Contrast, Drift
+
+BootValues = Mapping[
+    int, Mapping[int, float]
+]  # boot -> position in the sweep -> value (> 0), valid points only
+
+LOWER_IS_BETTER = ("ttft", "tpot", "e2e", "chunk_gap", "client_lag")
+
+
+def higher_is_better(metric: str) -> bool:
+    """Latencies want to be low, everything else (rates, accept length) high."""
+    return not metric.startswith(LOWER_IS_BETTER)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One arm's values and when its boots ran. `order`: boot -> place in the run; {}: unknown."""
+
+    name: str
+    values: BootValues
+    order: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PointVerdict:
+    index: int
+    contrast: Contrast
+    p_holm: float | None
+    call: Call
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`arm` against `against` in `metric`. `headline` is None where the arms share no valid point."""
+
+    arm: str
+    against: str
+    metric: str
+    headline: Contrast | None
+    call: Call
+    points: tuple[PointVerdict, ...]
+    headline_points: tuple[int, ...]
+    method: str  # "welch", "paired" or "detrended"
+    drift: Drift | None
+    sd: float | None  # of boot means, on logs, pooled
+    power: float | None  # chance to see stats.EFFECT with the boots at hand
+    boots_needed: int | None  # an arm, for stats.EFFECT at stats.POWER; None: unknown or more than MOST_BOOTS
+    detectable: float | None  # smallest ratio these boots find with stats.POWER
+    notes: tuple[str, ...] = ()
+
+
+def compare(metric: str, arm: Side, against: Side, *, shared_boots: bool = False) -> Comparison:
+    """Compare two arms. `shared_boots`: both were measured in the same boots, so the contrast is within boots."""
+    a, b, notes = _balanced(arm, against)
+    indices = _common(a, b)
+    logs_a, logs_b = _headline_logs(a, indices), _headline_logs(b, indices)
+    trend = None if shared_boots else _trend(arm, against, logs_a, logs_b)
+    method = "paired" if shared_boots else "detrended" if trend is not None and trend.seen else "welch"
+    headline = contrast(method, arm, against, logs_a, logs_b) if indices else None
+    better_up = higher_is_better(metric)
+    verdict: Call = (
+        stats.call(headline.ratio, headline.p, higher_is_better=better_up) if headline else "inconclusive"
+    )
+    sd = stats.pooled_sd(list(logs_a.values()), list(logs_b.values())) if indices else None
+    boots = min(len(logs_a), len(logs_b)) if indices else 0
+    return Comparison(
+        arm.name,
+        against.name,
+        metric,
+        headline,
+        verdict,
+        _points(method, arm, against, better_up),
+        tuple(indices),
+        method,
+        trend,
+        sd,
+        stats.power(sd, boots) if sd else None,
+        stats.boots_needed(sd) if sd else None,
+        stats.detectable(sd, boots) if sd else None,
+        (*notes, *_why_none(headline)),
+    )
+
+
+def _why_none(headline: Contrast | None) -> tuple[str, ...]:
+    if headline is None:
+        return ("no point is valid in both arms",)
+    return (headline.why_no_test,) if headline.why_no_test else ()
+
+
+def _balanced(arm: Side, against: Side) -> tuple[BootValues, BootValues, tuple[str, ...]]:
+    """Leave out boots that lack half of the points or more: they would take too many points out of the headline."""
+    wanted = {index for side in (arm, against) for points in side.values.values() for index in points}
+    notes: list[str] = []
+    kept: list[BootValues] = []
+    for side in (arm, against):
+        good = {boot: points for boot, points in side.values.items() if 2 * len(points) > len(wanted)}
+        kept.append(good)
+        notes += [
+            f"{side.name} boot {boot} has {len(side.values[boot])} of {len(wanted)} valid points: not in the headline"
+            for boot in sorted(set(side.values) - set(good))
+        ]
+    return kept[0], kept[1], tuple(notes)
+
+
+def _common(a: BootValues, b: BootValues) -> list[int]:
+    """Positions that are valid in every boot of both sides: the same work on both sides."""
+    boots = [*a.values(), *b.values()]
+    if not a or not b:
+        return []
+    return sorted(set.intersection(*(set(points) for points in boots)))
+
+
+def _headline_logs(values: BootValues, indices: Sequence[int]) -> dict[int, float]:
+    if not indices:
+        return {}
+    return {
+        boot: stats.mean([math.log(points[index]) for index in indices])
+        for boot, points in sorted(values.items())
+    }
+
+
+def _trend(
+    arm: Side, against: Side, logs_a: Mapping[int, float], logs_b: Mapping[int, float]
+) -> Drift | None:
+    """Drift over the order in which the boots ran; None where the order is not known for all."""
+    if not all(boot in arm.order for boot in logs_a) or not all(boot in against.order for boot in logs_b):
+        return None
+    rows = [("a", arm.order[boot], value) for boot, value in logs_a.items()]
+    rows += [("b", against.order[boot], value) for boot, value in logs_b.items()]
+    return stats.drift(rows)
+
+
+def contrast(
+    method: str, arm: Side, against: Side, logs_a: Mapping[int, float], logs_b: Mapping[int, float]
+) -> Contrast:
+    """Arm / against by the comparison's method. `logs_a`, `logs_b`: boot -> log value."""
+    if method == "paired":
+        both = sorted(set(logs_a) & set(logs_b))
+        return stats.paired([logs_a[boot] for boot in both], [logs_b[boot] for boot in both])
+    if method == "detrended":
+        return stats.detrended(
+            {arm.order[boot]: value for boot, value in logs_a.items()},
+            {against.order[boot]: value for boot, value in logs_b.items()},
+        )
+    return stats.welch(list(logs_a.values()), list(logs_b.values()))
+
+
+def _points(method: str, arm: Side, against: Side, better_up: bool) -> tuple[PointVerdict, ...]:
+    """Every position that any boot of both sides has, with Holm's correction over them."""
+    found: list[tuple[int, Contrast]] = []
+    for index in sorted({i for points in arm.values.values() for i in points}):
+        logs = [
+            {boot: math.log(points[index]) for boot, points in sorted(side.values.items()) if index in points}
+            for side in (arm, against)
+        ]
+        if method == "paired":
+            both = set(logs[0]) & set(logs[1])
+            logs = [{boot: side[boot] for boot in sorted(both)} for side in logs]
+        if logs[0] and logs[1]:
+            found.append((index, contrast(method, arm, against, logs[0], logs[1])))
+    adjusted = stats.holm([item.p for _, item in found])
+    return tuple(
+        PointVerdict(index, item, p, stats.call(item.ratio, p, higher_is_better=better_up))
+        for (index, item), p in zip(found, adjusted, strict=True)
+    )
