@@ -1,0 +1,141 @@
+"""The edge of the patch engine: patch folders on disk -> `Patch` values."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import sys
+import types
+from pathlib import Path
+
+from orchestrator import unidiff
+from orchestrator.errors import PatchLoadError
+from orchestrator.patchset.manifest import Manifest, TargetEntry, read_manifest, specifier
+from orchestrator.patchset.patch import Add, Listing, Patch, Patcher, Target, VersionRule
+
+
+def patches_folder() -> Path:
+    """Where the carried patches are: the checkout's top-level folder, or the wheel's data."""
+    package = Path(__file__).resolve().parents[1]
+    packed = package / "_data" / "patches"
+    return packed if packed.is_dir() else package.parent / "patches"
+
+
+def available_patches(folder: Path | None = None) -> tuple[Patch, ...]:
+    """All carried patches, by name. Raises PatchLoadError for the first one that is broken."""
+    root = folder or patches_folder()
+    return tuple(load_patch(manifest.parent) for manifest in sorted(root.glob("*/manifest.yaml")))
+
+
+def find_patch(name: str, folder: Path | None = None) -> Patch:
+    """The carried patch `name`. Raises PatchLoadError with the nearest known name."""
+    root = folder or patches_folder()
+    known = sorted(manifest.parent.name for manifest in root.glob("*/manifest.yaml"))
+    if name in known:
+        return load_patch(root / name)
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
+    raise PatchLoadError(f"there is no patch {name!r}: {hint}", help="dynspec patch list")
+
+
+def load_patch(folder: Path) -> Patch:
+    """Read one patch folder: manifest, patchers, diffs and added files. Raises PatchLoadError."""
+    where = folder / "manifest.yaml"
+    manifest = read_manifest(_read(where), str(where))
+    if manifest.name != folder.name:
+        raise PatchLoadError(f"{where}: name is {manifest.name!r}, its folder is {folder.name!r}")
+    patchers = {
+        entry.patcher: _load_patcher(folder, manifest.name, entry.patcher)
+        for entry in manifest.targets
+        if entry.patcher is not None
+    }
+    diffs = _load_diffs(folder, manifest)
+    targets = (
+        Target(
+            path=entry.path,
+            optional=entry.optional,
+            patcher=patchers[entry.patcher] if entry.patcher is not None else None,
+            diff=diffs.get(entry.path),
+        )
+        for entry in manifest.targets
+    )
+    return _patch(folder, manifest, tuple(targets))
+
+
+def _patch(folder: Path, manifest: Manifest, targets: tuple[Target, ...]) -> Patch:
+    return Patch(
+        name=manifest.name,
+        summary=manifest.summary,
+        package=manifest.package,
+        workers=tuple(manifest.workers),
+        flags=tuple(manifest.flags),
+        targets=targets,
+        adds=tuple(_load_add(folder, entry.path, entry.source) for entry in manifest.adds),
+        listings={
+            version: Listing(entry.status, entry.files, entry.after)
+            for version, entry in manifest.versions.items()
+        },
+        native=tuple(VersionRule(specifier(rule.versions), rule.instead) for rule in manifest.native),
+        refused=tuple(VersionRule(specifier(rule.versions), rule.reason) for rule in manifest.refused),
+        folder=str(folder),
+    )
+
+
+def _read(path: Path) -> str:
+    """The text with its line ends as they are."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise PatchLoadError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise PatchLoadError(f"{path}: not UTF-8: {error}") from error
+
+
+def _load_add(folder: Path, path: str, source: str) -> Add:
+    text = _read(folder / source)
+    return Add(path=path, text=text, sha256=hashlib.sha256(text.encode()).hexdigest())
+
+
+def _load_patcher(folder: Path, name: str, file: str) -> Patcher:
+    """The function `patch` of a patcher file.
+
+    Compiled from its text each time: Python's bytecode cache takes an edit of the same size within the same
+    second for no edit.
+    """
+    path = folder / file
+    module = types.ModuleType(f"dynspec_patch_{name}_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses look their module up
+    try:
+        exec(compile(_read(path), str(path), "exec", dont_inherit=True), module.__dict__)
+    except PatchLoadError:
+        raise
+    except Exception as error:
+        raise PatchLoadError(f"{path}: does not load: {type(error).__name__}: {error}") from error
+    patch = getattr(module, "patch", None)
+    if not callable(patch):
+        raise PatchLoadError(f"{path}: defines no function patch(path, text)")
+    return patch  # type: ignore[no-any-return]
+
+
+def _load_diffs(folder: Path, manifest: Manifest) -> dict[str, unidiff.FileDiff]:
+    """Target path -> its part of a diff file. Every file of a diff must belong to a target."""
+    entries = [entry for entry in manifest.targets if entry.diff is not None]
+    found: dict[str, unidiff.FileDiff] = {}
+    for file in sorted({entry.diff for entry in entries if entry.diff is not None}):
+        parts = list(unidiff.parse(_read(folder / file), str(folder / file)))
+        for entry in entries:
+            if entry.diff == file:
+                found[entry.path] = _take(parts, entry, folder / file)
+        if parts:
+            left = ", ".join(part.path for part in parts)
+            raise PatchLoadError(f"{folder / file}: changes files that are no targets: {left}")
+    return found
+
+
+def _take(parts: list[unidiff.FileDiff], entry: TargetEntry, where: Path) -> unidiff.FileDiff:
+    hits = [part for part in parts if part.path == entry.path or part.path.endswith(f"/{entry.path}")]
+    if len(hits) != 1:
+        raise PatchLoadError(f"{where}: changes {entry.path} {len(hits)} times, expected once")
+    parts.remove(hits[0])
+    return unidiff.FileDiff(path=entry.path, hunks=hits[0].hunks)

@@ -1,0 +1,74 @@
+"""What can be said about an edited Python file without importing it: it compiles, and names no unknown name.
+
+Undefined names are compared with those of the file before the edit, since upstream files have some of their
+own: only what the edit brought in is a problem.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+
+from pyflakes import checker, messages
+
+_BOM = "\ufeff"  # legal at the start of a file; `compile` refuses it in a str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One finding. `kind` is `syntax` or `undefined`; `line` is 1-based in the edited text, 0 when unknown."""
+
+    path: str
+    line: int
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message}"
+
+
+def check(path: str, before: str | None, after: str) -> tuple[Problem, ...]:
+    """Problems that the edit from `before` (None: a new file) to `after` brings into the file `path`."""
+    error = syntax_error(path, after)
+    if error is not None:
+        return (error,)
+    known = Counter(name for name, _ in _undefined(before)) if before is not None else Counter[str]()
+    problems = []
+    for name, line in _undefined(after):
+        if known[name] > 0:
+            known[name] -= 1
+        else:
+            problems.append(Problem(path, line, "undefined", f"undefined name {name!r}"))
+    return tuple(problems)
+
+
+def syntax_error(path: str, text: str) -> Problem | None:
+    """The problem that keeps `text` from compiling under this interpreter, or None."""
+    with warnings.catch_warnings():
+        # Escapes like "\d" in upstream text warn on each compile; they are not what is asked here.
+        warnings.simplefilter("ignore")
+        try:
+            compile(text.removeprefix(_BOM), path, "exec", dont_inherit=True)
+        except SyntaxError as error:
+            return Problem(path, error.lineno or 0, "syntax", f"{type(error).__name__}: {error.msg}")
+        except ValueError as error:  # NUL bytes
+            return Problem(path, 0, "syntax", f"does not compile: {error}")
+    return None
+
+
+# The same original is checked once for each patch set that touches it.
+@functools.lru_cache(maxsize=64)
+def _undefined(text: str) -> tuple[tuple[str, int], ...]:
+    """(name, line) of each use of a name that nothing in `text` defines; () if it does not parse."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            tree = ast.parse(text.removeprefix(_BOM))
+        except (SyntaxError, ValueError):
+            return ()
+        found = checker.Checker(tree).messages
+    kinds = (messages.UndefinedName, messages.UndefinedLocal, messages.UndefinedExport)
+    return tuple((str(m.message_args[0]), int(m.lineno)) for m in found if isinstance(m, kinds))

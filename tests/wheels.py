@@ -1,0 +1,92 @@
+"""Real SGLang trees for tests: `wheel_tree(version)` fetches and unpacks once, under `.cache/`.
+
+Run as a program it writes the hashes of a patch anew: `python -m tests.wheels spec_banner`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from orchestrator.demo.wheel import wheel_tree
+from orchestrator.model.facts import FileFact, Tree
+from orchestrator.patchset import Patch, decode_source, load_patch, needed_files
+
+ROOT = Path(__file__).resolve().parents[1]
+PATCHES = ROOT / "patches"
+
+# The releases with both EAGLE workers; 0.5.13 has only the second.
+TWO_WORKERS = (
+    "0.5.8",
+    "0.5.8.post1",
+    "0.5.9",
+    "0.5.10",
+    "0.5.10.post1",
+    "0.5.11",
+    "0.5.12",
+    "0.5.12.post1",
+)
+LATER = ("0.5.13.post1", "0.5.14", "0.5.23")
+
+__all__ = ["LATER", "PATCHES", "TWO_WORKERS", "read_sources", "sha256", "tree_facts", "wheel_tree"]
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_sources(package: Path, paths: Iterable[str]) -> dict[str, str | None]:
+    """Texts of package-relative paths; None for a file that is not there."""
+    files = {path: package / path for path in paths}
+    return {p: decode_source(p, f.read_bytes()) if f.is_file() else None for p, f in files.items()}
+
+
+def tree_facts(version: str | None, sources: dict[str, str | None], package: str = "sglang") -> Tree:
+    """What a node would say about a tree that holds these texts."""
+    return Tree(
+        package=package,
+        path=f"/opt/venv/lib/{package}",
+        version=version,
+        editable=False,
+        python="/opt/venv/bin/python3",
+        python_version="3.12.1",
+        files=tuple(
+            FileFact(
+                path,
+                f"/opt/venv/lib/{package}/{path}",
+                None if text is None else sha256(text),
+                len(text or ""),
+            )
+            for path, text in sources.items()
+        ),
+    )
+
+
+def listing_yaml(patch: Patch, versions: Iterable[str]) -> str:
+    """The `versions:` block of a manifest, from the real trees."""
+    lines = ["versions:"]
+    for version in versions:
+        sources = read_sources(wheel_tree(version), needed_files((patch,)))
+        status = patch.listings[version].status if version in patch.listings else "listed"
+        present = {t: sources[t.path] for t in patch.targets if sources[t.path] is not None}
+        lines += [f'  "{version}":', f"    status: {status}", "    files:"]
+        lines += [f"      {target.path}: {sha256(text)}" for target, text in present.items()]
+        lines += ["    after:"]
+        lines += [f"      {t.path}: {sha256(t.edit(text, unique=False))}" for t, text in present.items()]
+    return "\n".join(lines) + "\n"
+
+
+def relist(folder: Path, versions: Iterable[str]) -> None:
+    """Replace the `versions:` block, which must be the last of the manifest."""
+    manifest = folder / "manifest.yaml"
+    head, found, _ = manifest.read_text().partition("\nversions:")
+    if not found:
+        raise SystemExit(f"{manifest}: has no `versions:` block")
+    manifest.write_text(f"{head}\n{listing_yaml(load_patch(folder), versions)}")
+
+
+if __name__ == "__main__":
+    patch_folder = PATCHES / sys.argv[1]
+    relist(patch_folder, sys.argv[2:] or TWO_WORKERS)
