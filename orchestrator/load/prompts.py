@@ -1,0 +1,132 @@
+"""What is sent: builtin real-text prompts, a JSONL file, or token ids. The same prompts in the same order for all arms.
+
+Within a server's life no prompt is served twice, since its prefix would come from the cache: `allot` hands out each
+prompt once and, when all have been handed out, goes round again with a short prefix that no earlier request had.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import UsageError
+from orchestrator.loadgen.bodies import prompt_kind
+from orchestrator.model.experiment import Prompts
+
+Prompt = str | list[int] | list[dict[str, Any]]
+BUILTIN_KINDS = ("coding", "agentic")
+_SEPARATOR = "\n=====\n"
+
+
+@dataclass(frozen=True)
+class PointPrompts:
+    """The prompts of one point of a boot."""
+
+    warmup: tuple[Prompt, ...]
+    load: tuple[Prompt, ...]
+
+
+def allot(
+    prompts: Prompts, needs: Sequence[tuple[int, int]], base: Path = Path()
+) -> tuple[PointPrompts, ...]:
+    """Prompts for every point of a boot, in sweep order; `needs` holds (warm-up requests, load requests) of each point.
+
+    Depends on its arguments alone, so every arm and boot sends the same bodies. A relative path counts from `base`.
+    """
+    supply = endless(prompts, base)
+    take: Callable[[int], tuple[Prompt, ...]] = lambda count: tuple(next(supply) for _ in range(count))  # noqa: E731
+    return tuple(PointPrompts(warmup=take(warmup), load=take(load)) for warmup, load in needs)
+
+
+def endless(prompts: Prompts, base: Path = Path()) -> Iterator[Prompt]:
+    """Prompts without end, no two alike."""
+    if prompts.source == "input_ids" and prompts.path is None:
+        yield from periodic(prompts.vocab or 1024, prompts.seed)
+    given = tuple(load_file(base / prompts.path)) if prompts.path is not None else builtin(prompts.kinds)
+    yield from given
+    lap = 1
+    while True:
+        for position, prompt in enumerate(given):
+            yield make_unique(prompt, lap, position)
+        lap += 1
+
+
+def builtin(kinds: Sequence[str] = BUILTIN_KINDS) -> tuple[str, ...]:
+    """The carried prompts of these kinds, taken in turn from each, so that any short run of them is a mix."""
+    unknown = [kind for kind in kinds if kind not in BUILTIN_KINDS]
+    if unknown or not kinds:
+        wrong = f"no kind {unknown[0]!r}" if unknown else "empty"
+        raise UsageError(f"sweep.prompts.kinds: {wrong}; known: {', '.join(BUILTIN_KINDS)}")
+    sets = [_carried(kind) for kind in kinds]
+    longest = max(map(len, sets))
+    return tuple(texts[position] for position in range(longest) for texts in sets if position < len(texts))
+
+
+def _carried(kind: str) -> list[str]:
+    text = resources.files(__package__).joinpath("texts", f"{kind}.txt").read_text(encoding="utf-8")
+    return [part.strip("\n") for part in text.split(_SEPARATOR)]
+
+
+def load_file(path: Path) -> Iterator[Prompt]:
+    """Prompts of a JSONL file. A line is text, token ids, or an object with `prompt`, `input_ids` or `messages`."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UsageError(f"sweep.prompts: cannot read {path}: {error.strerror}") from None
+    found = False
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            found = True
+            yield _line_prompt(line, f"{path}:{number}")
+    if not found:
+        raise UsageError(f"sweep.prompts: {path} has no prompts")
+
+
+def _line_prompt(line: str, where: str) -> Prompt:
+    try:
+        value = json.loads(line)
+        if isinstance(value, dict):
+            keys = [key for key in ("prompt", "input_ids", "messages") if key in value]
+            if len(keys) != 1:
+                raise ValueError("an object needs exactly one of `prompt`, `input_ids`, `messages`")
+            value = value[keys[0]]
+        prompt_kind(value)
+    except ValueError as error:
+        raise UsageError(f"sweep.prompts: {where}: {error}") from None
+    prompt: Prompt = value
+    return prompt
+
+
+def periodic(vocab: int, seed: int) -> Iterator[list[int]]:
+    """Token ids that repeat with a period of 4 to 24, two to three times: a model trained on such continues them."""
+    position = 0
+    while True:
+        source = random.Random(seed + position)
+        period = source.randint(4, 24)
+        base = [source.randrange(16, vocab) for _ in range(period)]
+        yield (base * 3)[: 2 * period + source.randint(0, period)]
+        position += 1
+
+
+def make_unique(prompt: Prompt, lap: int, position: int) -> Prompt:
+    """The same prompt behind a prefix of its own: text and chat by a tag, ids by a sequence of ids it already has."""
+    if isinstance(prompt, str):
+        return f"[{lap}.{position}] {prompt}"
+    if isinstance(prompt[0], dict):
+        first, *rest = prompt
+        assert isinstance(first, dict)
+        content = first.get("content")
+        if isinstance(content, list):
+            return [{**first, "content": [{"type": "text", "text": f"[{lap}.{position}]"}, *content]}, *rest]
+        return [{**first, "content": f"[{lap}.{position}] {content or ''}"}, *rest]
+    return _id_prefix(prompt, lap, position) + prompt
+
+
+def _id_prefix(ids: list[int], lap: int, position: int) -> list[int]:
+    """Eight ids drawn from the prompt's own: nothing outside the model's vocabulary can come in."""
+    return random.Random(f"{lap}.{position}").choices(ids, k=8)

@@ -1,0 +1,72 @@
+"""Server-sent events out of a finished response, each with the stamp of the read that completed it."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from typing import Iterator, Sequence, Tuple
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BOM = b"\xef\xbb\xbf"
+Event = Tuple[bytes, int]  # data, offset in the payload just past the event
+
+
+def payload(raw: bytes, segments: Sequence[int]) -> bytes:
+    """The response body without transfer coding; cut short where the response was."""
+    pairs = zip(segments[::2], segments[1::2])
+    return b"".join([raw[start:end] for start, end in pairs])
+
+
+def split_events(body: bytes) -> "list[Event]":
+    """Every event that has data. Comments and other fields are skipped; an event cut off by the end counts."""
+    if b"\r" in body or body.startswith(_BOM):
+        return list(_by_lines(body, 0))
+    events: "list[Event]" = []
+    position = 0
+    for part in body.split(b"\n\n"):
+        end = position + len(part) + 2
+        if part[:5] == b"data:" and b"\n" not in part:
+            events.append((part[6:] if part[5:6] == b" " else part[5:], min(end, len(body))))
+        elif part:
+            events.extend(_by_lines(body[position:end], position))
+        position = end
+    return events
+
+
+def _by_lines(body: bytes, offset: int) -> Iterator[Event]:
+    """The reading that the specification describes, line by line."""
+    data: "list[bytes]" = []
+    position = len(_BOM) if body.startswith(_BOM) else 0
+    while position < len(body):
+        match = _LINE_END.search(body, position)
+        end, after = match.span() if match else (len(body), len(body))
+        line = body[position:end]
+        position = after
+        if not line:
+            if data:
+                yield b"\n".join(data), offset + after
+            data = []
+        elif line.startswith(b"data:"):
+            data.append(line[6:] if line[5:6] == b" " else line[5:])
+        elif line == b"data":
+            data.append(b"")
+    if data:
+        yield b"\n".join(data), offset + len(body)
+
+
+def stamps_of(
+    ends: Sequence[int], segments: Sequence[int], read_ends: Sequence[int], stamps: Sequence[int]
+) -> "array[int]":
+    """For each payload offset in `ends` (rising), the stamp of the read that brought the byte before it."""
+    found = array("q")
+    segment = read = segment_from = 0
+    for end in ends:
+        last = end - 1
+        while last - segment_from >= segments[segment + 1] - segments[segment]:
+            segment_from += segments[segment + 1] - segments[segment]
+            segment += 2
+        at = segments[segment] + last - segment_from
+        while read_ends[read] <= at:
+            read += 1
+        found.append(stamps[read])
+    return found

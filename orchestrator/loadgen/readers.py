@@ -1,0 +1,168 @@
+"""What the events of one endpoint say: generated output, token counts, the reason to finish.
+
+The shapes are those of SGLang 0.5.8 to 0.5.23: chat and completions as in the OpenAI API with `usage` on every event
+(`continuous_usage_stats`) or on the last; `/generate` with `meta_info`, and text and ids that repeat all
+output so far, unless the server runs with incremental streaming output.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Optional
+
+from .bodies import CHAT, COMPLETIONS
+
+
+class Reader:
+    """Folds events. `take` returns true when the event carried generated output."""
+
+    def __init__(self) -> None:
+        self.prompt_tokens: Optional[int] = None
+        self.cached_tokens: Optional[int] = None
+        self.output_tokens: Optional[int] = None
+        self.finish: Optional[str] = None
+        self.error: Optional[str] = None
+        self.verify_steps: Optional[int] = None
+        self.accepted: Optional[int] = None
+        self.drafted: Optional[int] = None
+
+    def take(self, event: "dict[str, Any]") -> bool:
+        raise NotImplementedError
+
+    def digest(self) -> Optional[str]:
+        raise NotImplementedError
+
+    def _usage(self, usage: "dict[str, Any]") -> None:
+        self.output_tokens = _count(usage, "completion_tokens", self.output_tokens)
+        self.prompt_tokens = _count(usage, "prompt_tokens", self.prompt_tokens)
+        details = usage.get("prompt_tokens_details")
+        if details:
+            self.cached_tokens = _count(details, "cached_tokens", self.cached_tokens)
+
+
+class ChatReader(Reader):
+    def __init__(self) -> None:
+        super().__init__()
+        self._text: "list[str]" = []
+
+    def take(self, event: "dict[str, Any]") -> bool:
+        usage = event.get("usage")
+        if usage:
+            self._usage(usage)
+        choices = event.get("choices")
+        if not choices:
+            return False
+        choice = choices[0]
+        finish = choice.get("finish_reason")
+        if finish is not None:
+            self.finish = finish
+        pieces = self._pieces(choice)
+        self._text.extend(pieces)
+        return bool(pieces)
+
+    def _pieces(self, choice: "dict[str, Any]") -> "list[str]":
+        delta = choice.get("delta")
+        if not delta:
+            return []
+        pieces = [delta[key] for key in ("reasoning_content", "reasoning", "content") if delta.get(key)]
+        for call in delta.get("tool_calls") or ():
+            function = call.get("function") or {}
+            pieces.extend(function[key] for key in ("name", "arguments") if function.get(key))
+        return pieces
+
+    def digest(self) -> Optional[str]:
+        return _sha256("".join(self._text)) if self._text else None
+
+
+class CompletionsReader(ChatReader):
+    def _pieces(self, choice: "dict[str, Any]") -> "list[str]":
+        text = choice.get("text")
+        return [text] if text else []
+
+
+class GenerateReader(Reader):
+    def __init__(self) -> None:
+        super().__init__()
+        self._texts: "list[str]" = []
+        self._ids: "list[list[int]]" = []
+
+    def take(self, event: "dict[str, Any]") -> bool:
+        text, ids = event.get("text"), event.get("output_ids")
+        more = self._meta(event.get("meta_info") or {})
+        if text:
+            self._texts.append(text)
+        if ids:
+            self._ids.append(ids)
+        # The token count tells growth, since text and ids repeat; without one, any content is output.
+        return bool(text or ids) if more is None else more and bool(text or ids)
+
+    def _meta(self, meta: "dict[str, Any]") -> Optional[bool]:
+        """Whether the count of output tokens grew, or None if it is not told."""
+        before = self.output_tokens
+        self._usage(meta)
+        self.cached_tokens = _count(meta, "cached_tokens", self.cached_tokens)
+        finish = meta.get("finish_reason")
+        if finish is not None:
+            self.finish = finish.get("type") if isinstance(finish, dict) else str(finish)
+            if self.finish == "abort" and isinstance(finish, dict) and finish.get("message"):
+                self.error = f"aborted: {finish['message']}"
+        self._speculation(meta)
+        if "completion_tokens" not in meta:
+            return None
+        return (self.output_tokens or 0) > (before or 0)
+
+    def _speculation(self, meta: "dict[str, Any]") -> None:
+        self.verify_steps = _count(meta, "spec_verify_ct", self.verify_steps)
+        for key in ("spec_accept_token_num", "spec_accepted_drafts", "spec_num_correct_drafts"):
+            self.accepted = _count(meta, key, self.accepted)
+        for key in ("spec_draft_token_num", "spec_proposed_drafts", "spec_num_proposed_drafts"):
+            self.drafted = _count(meta, key, self.drafted)
+
+    def digest(self) -> Optional[str]:
+        if self._texts:
+            repeats = self._repeats()
+            return _sha256(self._texts[-1] if repeats else "".join(self._texts))
+        if self._ids:
+            ids = self._ids[-1] if self._repeats() else [token for part in self._ids for token in part]
+            return _sha256(",".join(map(str, ids)))
+        return None
+
+    def _repeats(self) -> bool:
+        """Whether each event repeats all output so far (the default) or brings only what is new."""
+        if self._ids and self.output_tokens is not None:
+            if len(self._ids[-1]) == self.output_tokens:
+                return True
+            if sum(map(len, self._ids)) == self.output_tokens:
+                return False
+        texts = self._texts
+        return all(later.startswith(earlier) for earlier, later in zip(texts, texts[1:]))  # noqa: RUF007
+
+
+def reader_for(endpoint: str) -> Reader:
+    if endpoint == CHAT:
+        return ChatReader()
+    return CompletionsReader() if endpoint == COMPLETIONS else GenerateReader()
+
+
+def error_in(event: Any) -> Optional[str]:
+    """The text of an error event, or None. SGLang sends them inside a stream that began with 200."""
+    if not isinstance(event, dict):
+        return f"event is not an object: {event!r}"
+    error = event.get("error")
+    if error is None and event.get("object") == "error":
+        error = event
+    if error is None:
+        return None
+    if isinstance(error, dict):
+        code = error.get("code")
+        return f"error event: {error.get('message')}" + (f" ({code})" if code else "")
+    return f"error event: {error}"
+
+
+def _count(source: "dict[str, Any]", key: str, known: Optional[int]) -> Optional[int]:
+    value = source.get(key)
+    return value if type(value) is int else known
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
