@@ -1,0 +1,203 @@
+"""The first sentence of every report: should speculation be off, and when? Then what supports it. Pure.
+
+Everything is said from `summary.json`; what was not tested is called an estimate, never a result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.model.result import RunInfo
+from orchestrator.report.text import concurrency, levels, listed, percent, percent_range, plural
+
+Summary = dict[str, Any]
+SIMULATED = (
+    "SIMULATED: a stand-in engine answered. These numbers show how the tool works; they are no GPU's speed."
+)
+
+
+def answer(summary: Summary, info: RunInfo) -> str:
+    """One or two plain sentences, from the strongest arm with speculation that never switches off."""
+    main = main_crossover(summary)
+    text = _without_crossover(summary, info) if main is None else _SENTENCES[main["kind"]](main, _gain(main))
+    return f"Simulated run: {text[0].lower()}{text[1:]}" if info.simulated else text
+
+
+def supporting(summary: Summary, info: RunInfo) -> list[str]:
+    """Further sentences, most useful first."""
+    lines = [_verdict_line(verdict) for verdict in summary["verdicts"]]
+    lines += _power_lines(summary)
+    lines += [line for verdict in summary["verdicts"] if (line := _drift_line(verdict))]
+    lines += _loss_lines(summary)
+    lines += [f"{arm} was not run: {why}." for arm, why in info.unsupported.items()]
+    return list(dict.fromkeys(lines))
+
+
+def main_crossover(summary: Summary) -> dict[str, Any] | None:
+    """Static speculation against the baseline; of several arms the one with the best headline; else a dynamic arm."""
+    parts, metric = summary["roles"], summary["metric"]
+    found: dict[str, dict[str, Any]] = {
+        item["arm"]: item for item in summary["crossover"] if _is_main(item, parts, metric)
+    }
+    for group in (parts["static"], parts["dynamic"]):
+        arms = [arm for arm in group if arm in found and found[arm]["kind"] != "nothing"]
+        if arms:
+            return found[max(arms, key=lambda arm: _headline(summary, arm))]
+    return None
+
+
+def _is_main(item: dict[str, Any], parts: dict[str, Any], metric: str) -> bool:
+    return bool(item["metric"] == metric and item["against"] == parts["baseline"])
+
+
+def _headline(summary: Summary, arm: str) -> float:
+    changes = [v.get("change") for v in summary["verdicts"] if v["arm"] == arm]
+    return next((change for change in changes if change is not None), float("-inf"))
+
+
+def _gain(item: dict[str, Any]) -> str:
+    """Best and worst change over the sweep."""
+    changes = [change["change"] for change in item["changes"]]
+    return f"{percent(max(changes))} at best, {percent(min(changes))} at worst"
+
+
+def _crosses(item: dict[str, Any], gain: str) -> str:
+    first, arm = item["crossings"][0], item["arm"]
+    if len(item["crossings"]) > 1:
+        return _several(item, gain)
+    where = f"about {concurrency(first['concurrency'])} concurrent requests{_interval(first)}"
+    if first["turns"] == "worse":
+        return f"Turn speculation off above {where}: {arm} is faster below, slower above ({gain})."
+    return f"Turn speculation on only above {where}: {arm} is slower below, faster above ({gain})."
+
+
+def _several(item: dict[str, Any], gain: str) -> str:
+    verbs = {"worse": "stops", "better": "starts"}
+    turns = [
+        f"{verbs[c['turns']]} paying at about {concurrency(c['concurrency'])}{_interval(c)}"
+        for c in item["crossings"]
+    ]
+    return f"There is no single threshold: {item['arm']} {listed(turns)} concurrent requests ({gain})."
+
+
+def _interval(crossing: dict[str, Any]) -> str:
+    if crossing["low"] is None:
+        return ""
+    return f" (95% interval {concurrency(crossing['low'])} to {concurrency(crossing['high'])})"
+
+
+def _never(item: dict[str, Any], gain: str) -> str:
+    if item["unclear_at"]:
+        worse, unclear = levels(item["worse_at"]), levels(item["unclear_at"])
+        return (
+            f"Turn speculation off: {item['arm']} is slower at concurrency {worse} and shows no gain outside the noise "
+            f"at {unclear} ({gain})."
+        )
+    return f"Turn speculation off: {item['arm']} is slower at every measured concurrency ({gain})."
+
+
+def _always(item: dict[str, Any], gain: str) -> str:
+    if item["unclear_at"]:
+        better, unclear = levels(item["better_at"]), levels(item["unclear_at"])
+        return (
+            f"Leave speculation on: {item['arm']} is faster at concurrency {better}; at {unclear} the difference is "
+            f"inside the noise ({gain})."
+        )
+    return f"Leave speculation on: {item['arm']} is faster at every measured concurrency ({gain})."
+
+
+def _noise(item: dict[str, Any], gain: str) -> str:
+    return (
+        f"No verdict: at every measured concurrency {item['arm']} and {item['against']} differ by less than the noise "
+        f"between server boots ({gain})."
+    )
+
+
+def _untested(item: dict[str, Any], gain: str) -> str:
+    if item["crossings"]:
+        where = listed([concurrency(crossing["concurrency"]) for crossing in item["crossings"]])
+        guess = f"the lines of {item['arm']} and {item['against']} cross at about {where} concurrent requests"
+    else:
+        ahead = item["arm"] if _all_better(item) else item["against"]
+        guess = f"{ahead} is ahead at every measured concurrency"
+    return f"No verdict from one server boot an arm. In this one, {guess} ({gain}); set sweep.repeats to 3 or more."
+
+
+def _all_better(item: dict[str, Any]) -> bool:
+    return all(change["change"] > 0 for change in item["changes"])
+
+
+_SENTENCES = {
+    "crosses": _crosses,
+    "never": _never,
+    "always": _always,
+    "noise": _noise,
+    "untested": _untested,
+}
+
+
+def _without_crossover(summary: Summary, info: RunInfo) -> str:
+    parts = summary["roles"]
+    speculating = [*parts["static"], *parts["dynamic"]]
+    if info.failures and not _any_valid(summary, speculating):
+        card = info.failures[0]
+        at = f" at concurrency {card.concurrency}" if card.concurrency else ""
+        return f"No verdict: {card.arm} failed{at}: {card.title}."
+    if not speculating:
+        return "No verdict on speculation: no arm of this run speculates."
+    if parts["baseline"] is None:
+        return "No verdict on speculation: no arm without speculation was measured to set it against."
+    return "No verdict on speculation: no point is valid both with and without it. The reasons are below."
+
+
+def _any_valid(summary: Summary, arms: list[str]) -> bool:
+    return any(point["valid"] for arm in arms for point in summary["arms"].get(arm, {}).get("points", []))
+
+
+def _verdict_line(verdict: dict[str, Any]) -> str:
+    head = f"{verdict['arm']} against {verdict['against']}"
+    if "change" not in verdict:
+        return f"{head}: nothing to compare ({'; '.join(verdict['notes'])})."
+    spread = percent_range(verdict.get("low"), verdict.get("high"))
+    size = f"{percent(verdict['change'])} output tokens/s" + (f" ({spread})" if spread else "")
+    over = f"mean over {plural(len(verdict['points_in_headline']), 'point')}, {plural(verdict['n'], 'boot')} an arm"
+    if verdict["n"] < 2:
+        return f"{head}: {size}, an estimate without a verdict ({over})."
+    return f"{head}: {verdict['verdict']}, {size}; {over}."
+
+
+def _power_lines(summary: Summary) -> list[str]:
+    """What these boots could have shown, for the comparison that could show least."""
+    known = [v for v in summary["verdicts"] if v["power"]["power"] is not None]
+    if not known:
+        return []
+    verdict = min(known, key=lambda v: float(v["power"]["power"]))
+    power, effect = verdict["power"], percent(verdict["power"]["effect"], signed=False)
+    found = "over 99%" if power["power"] > 0.99 else f"{power['power']:.0%}"
+    head = f"Power: {plural(power['at_boots'], 'boot')} an arm find a true {effect} difference {found} of the time"
+    head += f" (noisiest pair: {verdict['arm']} and {verdict['against']})"
+    if power["more_boots"] is None:
+        return [f"{head}; more than 100 boots would be needed to see {effect}."]
+    more = power["more_boots"]
+    return [f"{head}; it needs {plural(more, 'more boot')} an arm to see {effect}." if more else f"{head}."]
+
+
+def _drift_line(verdict: dict[str, Any]) -> str:
+    drift = verdict["drift"]
+    if not drift or not drift["seen"]:
+        return ""
+    return (
+        f"Drift: over the run {verdict['arm']} and {verdict['against']} changed together by "
+        f"{percent(drift['total'] - 1)}; a straight trend over the order of boots is taken out of their comparison."
+    )
+
+
+def _loss_lines(summary: Summary) -> list[str]:
+    """Where a dynamic arm loses to one of the arms that it should match."""
+    lines = []
+    for verdict in summary["verdicts"]:
+        worse = [p for p in verdict["points"] if p["verdict"] == "worse"]
+        if verdict["arm"] in summary["roles"]["dynamic"] and worse:
+            at = listed([f"{p['concurrency']} ({percent(p['change'])})" for p in worse])
+            lines.append(f"{verdict['arm']} loses to {verdict['against']} at concurrency {at}.")
+    return lines

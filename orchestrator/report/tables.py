@@ -1,0 +1,116 @@
+"""The rows of the result table, as text cells. Pure; terminal, markdown and HTML only lay them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.report.answer import Summary
+from orchestrator.report.text import ABSENT, half_width, milliseconds, number, percent
+
+
+@dataclass(frozen=True)
+class Row:
+    """One arm at one position of the sweep; the rate of an invalid point is in parentheses."""
+
+    concurrency: int
+    arm: str
+    valid: bool
+    output_tps: str
+    interval: str  # ±1.2%, or "1 boot"
+    change: str  # against the baseline
+    verdict: str
+    ttft_p50: str  # ms
+    ttft_p99: str  # ms
+    tpot: str  # ms/token, median
+    accept_length: str
+    counts: str  # ok/failed/attempted
+    marks: str  # "[1][2]", numbers of the reasons below the table
+
+
+@dataclass(frozen=True)
+class Table:
+    rows: tuple[Row, ...]
+    reasons: tuple[str, ...]  # reason n is marks[n]
+
+
+def build(summary: Summary) -> Table:
+    """Rows by concurrency, then in the experiment's order of arms."""
+    reasons: list[str] = []
+    rows = [_row(summary, arm, point, reasons) for arm, point in _points(summary)]
+    return Table(tuple(rows), tuple(reasons))
+
+
+def _points(summary: Summary) -> Iterator[tuple[str, dict[str, Any]]]:
+    arms = summary["arms"]
+    positions = sorted({(p["concurrency"], p["index"]) for arm in arms.values() for p in arm["points"]})
+    for position in positions:
+        for name, arm in arms.items():
+            yield from ((name, p) for p in arm["points"] if (p["concurrency"], p["index"]) == position)
+
+
+def _row(summary: Summary, arm: str, point: dict[str, Any], reasons: list[str]) -> Row:
+    metrics = point["metrics"]
+    verdict = _against_baseline(summary, arm, point["index"])
+    rate = metrics.get("output_tps")
+    value = number(rate["value"] if rate else None)
+    return Row(
+        point["concurrency"],
+        arm,
+        point["valid"],
+        value if point["valid"] else f"({value})",
+        _spread(rate),
+        percent(verdict.get("change")) if point["valid"] else ABSENT,
+        _call(verdict) if point["valid"] else "invalid",
+        milliseconds(_value(metrics, "ttft_p50")),
+        milliseconds(_value(metrics, "ttft_p99")),
+        milliseconds(_value(metrics, "tpot_p50")),
+        _accept(summary, arm, metrics),
+        f"{point['ok']}/{point['failed']}/{point['attempted']}",
+        _marks(point, reasons),
+    )
+
+
+def _value(metrics: dict[str, Any], name: str) -> float | None:
+    return metrics[name]["value"] if name in metrics else None
+
+
+def _spread(rate: dict[str, Any] | None) -> str:
+    if rate is None:
+        return ""
+    return "1 boot" if rate["n"] == 1 else half_width(rate)
+
+
+def _against_baseline(summary: Summary, arm: str, index: int) -> dict[str, Any]:
+    baseline = summary["roles"]["baseline"]
+    for verdict in summary["verdicts"]:
+        if (verdict["arm"], verdict["against"]) == (arm, baseline):
+            return next((point for point in verdict["points"] if point["index"] == index), {})
+    return {}
+
+
+def _call(verdict: dict[str, Any]) -> str:
+    if "change" not in verdict:
+        return ""
+    if verdict["n"] < 2:
+        return "estimate"
+    return {"better": "better", "worse": "worse"}.get(verdict["verdict"], "noise")
+
+
+def _accept(summary: Summary, arm: str, metrics: dict[str, Any]) -> str:
+    """Unknown, 0 and 1.0 are three different things; an arm that never speculates has none."""
+    speculates = arm in (*summary["roles"]["static"], *summary["roles"]["dynamic"])
+    value = _value(metrics, "accept_length")
+    if value is None:
+        return "unknown" if speculates else ABSENT
+    return f"{value:.2f}"
+
+
+def _marks(point: dict[str, Any], reasons: list[str]) -> str:
+    marks = []
+    for text in (*point["reasons"], *point["notes"]):
+        if text not in reasons:
+            reasons.append(text)
+        marks.append(f"[{reasons.index(text) + 1}]")
+    return "".join(marks)

@@ -1,0 +1,170 @@
+"""The report on a terminal: 80 columns or wide, with or without colour. rich is imported by the functions that draw."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.model.result import FailureCard, RunInfo
+from orchestrator.report.answer import SIMULATED, Summary, answer, supporting
+from orchestrator.report.tables import Row, build
+from orchestrator.report.text import ABSENT
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table as RichTable
+
+WIDE = 110  # columns from which latency percentiles get their own columns
+
+_STYLES = {"better": "green", "worse": "red", "invalid": "yellow", "estimate": "dim", "noise": "dim"}
+
+
+def render(summary: Summary, info: RunInfo, *, width: int = 80) -> list[RenderableType]:
+    """What to print, in order: the answer, the table, reasons, support, failures, where the files are."""
+    from rich.text import Text
+
+    table = build(summary)
+    parts: list[RenderableType] = [Text(answer(summary, info), style="bold")]
+    if info.simulated:
+        parts.append(Text(SIMULATED, style="yellow"))
+    parts.append(Text(""))
+    if table.rows:
+        parts.append(_table(table.rows, wide=width >= WIDE))
+        parts.append(Text(_legend(table.rows), style="dim"))
+    parts += [Text(f"[{i}] {reason}") for i, reason in enumerate(table.reasons, 1)]
+    lines = [*supporting(summary, info), *(f"Note: {text}" for text in info.warnings)]
+    parts += [Text(""), *(Text(line) for line in lines)] if lines else []
+    for card in info.failures:
+        parts += _card(card)
+    if info.folder:
+        parts += [Text(""), Text(f"Records, logs and reports: {info.folder}", overflow="fold")]
+    return parts
+
+
+def to_text(summary: Summary, info: RunInfo, *, width: int = 80, color: bool = False) -> str:
+    """The same as one string; without colour there is no escape code in it."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    out = StringIO()
+    console = Console(
+        file=out,
+        width=width,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        no_color=not color,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    for part in render(summary, info, width=width):
+        console.print(part)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def _table(rows: tuple[Row, ...], *, wide: bool) -> RichTable:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    for head in _WIDE_HEADS if wide else _NARROW_HEADS:
+        left = head in ("arm", "verdict", "why") or (head == "diff" and not wide)
+        table.add_column(head, justify="left" if left else "right", no_wrap=head != "arm", overflow="fold")
+    previous = None
+    for row in rows:
+        new = previous != row.concurrency
+        if new and previous is not None:
+            table.add_section()
+        cells = _wide_cells(row) if wide else _narrow_cells(row)
+        verdict = Text(cells[_VERDICT], style=_STYLES.get(row.verdict, ""))
+        styled = [
+            *(Text(cell) for cell in cells[:_VERDICT]),
+            verdict,
+            *(Text(c) for c in cells[_VERDICT + 1 :]),
+        ]
+        table.add_row(str(row.concurrency) if new else "", Text(row.arm), *styled)
+        previous = row.concurrency
+    return table
+
+
+_DIFF, _VERDICT = 2, 3  # their places among the cells after concurrency and arm
+_WIDE_HEADS = (
+    "conc",
+    "arm",
+    "tok/s",
+    "95% CI",
+    "diff",
+    "verdict",
+    "ttft p50 ms",
+    "ttft p99 ms",
+    "tpot ms",
+    "accept",
+    "ok/fail/all",
+    "why",
+)
+_NARROW_HEADS = ("conc", "arm", "tok/s", "CI", "diff", "ttft ms", "tpot", "acc", "ok/fail")
+
+
+def _wide_cells(row: Row) -> list[str]:
+    return [
+        row.output_tps,
+        row.interval,
+        row.change,
+        row.verdict,
+        row.ttft_p50,
+        row.ttft_p99,
+        row.tpot,
+        row.accept_length,
+        row.counts,
+        row.marks,
+    ]
+
+
+def _narrow_cells(row: Row) -> list[str]:
+    ok, failed, attempted = (int(count) for count in row.counts.split("/"))
+    return [
+        row.output_tps,
+        row.interval,
+        _narrow_verdict(row),
+        f"{row.ttft_p50}/{row.ttft_p99}",
+        row.tpot,
+        "?" if row.accept_length == "unknown" else row.accept_length,
+        f"{ok}/{failed}" if ok + failed == attempted else row.counts,
+    ]
+
+
+def _narrow_verdict(row: Row) -> str:
+    """Change, call and marks in one cell: +35% better, -1.0% noise, +12% ?, invalid [1]."""
+    call = {"estimate": "?"}.get(row.verdict, row.verdict)
+    change = "" if not row.valid or row.change == ABSENT else row.change
+    return " ".join(part for part in (change, call, row.marks) if part) or ABSENT
+
+
+def _legend(rows: tuple[Row, ...]) -> str:
+    text = (
+        "diff: tok/s against the baseline; ttft: p50 and p99; tpot: median, ms; accept: accept length with "
+    )
+    text += "the bonus token (? unknown, - none)."
+    if any(row.interval == "1 boot" for row in rows):
+        text += " 1 boot (?): no interval and no verdict."
+    if any(row.verdict == "noise" for row in rows):
+        text += " noise: not told apart at 95%."
+    if any(not row.valid for row in rows):
+        text += " In parentheses: not valid, nothing is claimed from it."
+    return text
+
+
+def _card(card: FailureCard) -> list[RenderableType]:
+    from rich.text import Text
+
+    at = f", concurrency {card.concurrency}" if card.concurrency else ""
+    rank = f" ({card.rank})" if card.rank else ""
+    lines: list[RenderableType] = [
+        Text(""),
+        Text(f"FAILED {card.arm} boot {card.boot}{at}: {card.title}{rank}", style="bold red"),
+    ]
+    lines += [Text(f"  cause   {card.cause}"), Text(f"  fix     {card.fix}")]
+    if card.replay:
+        lines.append(Text(f"  replay  {card.replay}"))
+    return lines + [Text(f"  | {line}", style="dim") for line in card.excerpt]

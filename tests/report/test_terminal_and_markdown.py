@@ -1,0 +1,140 @@
+"""The terminal and markdown reports open with the answer and never claim what was not shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from example_runs import ARMS, CARD, INFO, points, summary
+
+from orchestrator.model.result import RunInfo
+from orchestrator.report import markdown, terminal
+from orchestrator.summary import summarise
+
+
+def first_line(text: str) -> str:
+    return text.split("\n\n")[0].replace("\n", " ").strip("*")
+
+
+def test_the_first_sentence_says_when_to_turn_speculation_off():
+    text = first_line(markdown.render(summary(), INFO))
+    assert text.startswith("Turn speculation off above about 10 concurrent requests \\(95%")
+
+
+@pytest.mark.parametrize(
+    ("rates", "start"),
+    [
+        (
+            lambda arm, c: 100.0 * c * (0.8 if arm == "eagle3" else 1.0),
+            "Turn speculation off: eagle3 is slower at every",
+        ),
+        (
+            lambda arm, c: 100.0 * c * (1.3 if arm == "eagle3" else 1.0),
+            "Leave speculation on: eagle3 is faster at every",
+        ),
+        (
+            lambda arm, c: 100.0 * c,
+            "No verdict: at every measured concurrency eagle3 and baseline differ by less",
+        ),
+        (
+            lambda arm, c: 100.0 * c * ((0.8 if c < 8 else 1.2) if arm == "eagle3" else 1.0),
+            "Turn speculation on only above about",
+        ),
+        (
+            lambda arm, c: 100.0 * c * ((0.8 if c in (5, 10) else 1.2) if arm == "eagle3" else 1.0),
+            "There is no single threshold: eagle3 stops paying at about",
+        ),
+    ],
+)
+def test_never_always_noise_and_several_crossings_are_plain_answers(rates, start):
+    text = first_line(terminal.to_text(summary(5, rates=rates, arms=ARMS[:2]), INFO, width=500))
+    assert text.startswith(start)
+
+
+def test_one_boot_gives_an_estimate_and_no_verdict():
+    text = terminal.to_text(summary(1), INFO, width=500)
+    assert text.startswith("No verdict from one server boot an arm.")
+    assert "1 boot" in text
+    words = text.split()
+    assert "better" not in words
+    assert "worse" not in words
+
+
+def test_an_invalid_point_is_shown_in_parentheses_with_its_reason_and_never_claimed():
+    reason = "admission_limit: 70 asked, the server admits 48"
+    shown = summary(invalid={("eagle3", 70): (reason,)})
+    text = terminal.to_text(shown, INFO)
+    assert "invalid [1]" in text
+    assert f"[1] {reason}" in text
+    verdict = next(v for v in shown["verdicts"] if v["arm"] == "eagle3")
+    assert verdict["points_in_headline"] == [1, 2, 5, 10, 30]
+
+
+@pytest.mark.parametrize("boots", [1, 3])
+@pytest.mark.parametrize("width", [80, 140])
+def test_no_line_is_wider_than_the_terminal_and_no_colour_means_no_escape_code(width, boots):
+    text = terminal.to_text(summary(boots), replace(INFO, failures=(CARD,)), width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "\x1b" not in text
+    assert "eagle3" in text
+
+
+def test_colour_is_there_when_asked_for():
+    assert "\x1b[" in terminal.to_text(summary(), INFO, width=100, color=True)
+
+
+def test_a_simulated_run_says_so_in_the_first_sentence():
+    info = replace(INFO, simulated=True)
+    for text in (terminal.to_text(summary(), info, width=500), markdown.render(summary(), info)):
+        assert first_line(text).startswith("Simulated run: turn speculation off")
+        assert "SIMULATED: a stand-in engine answered." in text
+
+
+def test_a_run_without_baseline_says_what_is_missing():
+    arms = ARMS[1:2]
+    text = terminal.to_text(summarise(points(arms=arms), arms=arms), RunInfo(), width=500)
+    assert text.startswith("No verdict on speculation: no arm without speculation was measured")
+
+
+def test_a_run_without_speculation_says_so():
+    arms = ARMS[:1]
+    text = terminal.to_text(summarise(points(arms=arms), arms=arms), RunInfo(), width=500)
+    assert text.startswith("No verdict on speculation: no arm of this run speculates.")
+
+
+def test_a_crash_before_any_valid_point_is_the_answer():
+    only_baseline = [p for p in points() if p.arm == "baseline"]
+    shown = summarise(only_baseline, arms=ARMS[:2])
+    text = terminal.to_text(shown, replace(INFO, failures=(CARD,)), width=500)
+    assert text.startswith(f"No verdict: eagle3 failed at concurrency 10: {CARD.title}.")
+    assert "FAILED eagle3 boot 1, concurrency 10" in text
+    assert CARD.replay in text
+
+
+def test_an_empty_run_renders_without_a_table():
+    text = markdown.render(summarise([]), RunInfo())
+    assert "No point was measured." in text
+
+
+def test_unknown_accept_length_is_not_shown_as_zero():
+    lost = [replace(p, metrics={**p.metrics, "accept_length": None}) for p in points(1)]
+    text = terminal.to_text(summarise(lost, arms=ARMS), INFO, width=140)
+    assert text.count("unknown") == 12 + 1  # two arms, six points, and the legend
+    assert "0.00" not in text
+
+
+def test_text_from_the_node_cannot_break_out_of_the_markdown():
+    hostile = "x | y](http://e) <script>`"
+    card = replace(CARD, title=hostile, excerpt=("```", "# heading"), replay="echo `id`")
+    text = markdown.render(summary(invalid={("eagle3", 70): (hostile,)}), replace(INFO, failures=(card,)))
+    assert "x | y" not in text
+    assert "<script>" not in text
+    assert "````text\n```\n# heading\n````" in text
+    assert "`` echo `id` ``" in text
+
+
+def test_every_row_of_the_markdown_table_has_as_many_cells_as_its_head():
+    table = [line for line in markdown.render(summary(), INFO).splitlines() if line.startswith("| ")]
+    rows = [line for line in table if line.count("|") > 3]
+    assert len(rows) == 2 + 18
+    assert len({line.count("|") for line in rows}) == 1
