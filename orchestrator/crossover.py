@@ -50,14 +50,20 @@ class Crossover:
 
 
 def crossover(
-    metric: str, arm: Side, against: Side, *, offset: float = 1.0, shared_boots: bool = False
+    metric: str,
+    arm: Side,
+    against: Side,
+    *,
+    offset: float = 1.0,
+    shared_boots: bool = False,
+    floor: float = 1.0,
 ) -> Crossover:
     """`Side.values` are keyed by concurrency here (see `by_concurrency`).
 
     `offset`: compare with `against` times this, as for a plain step that costs more than the baseline's.
     """
     moved = Side(against.name, _scaled(against.values, offset), against.order)
-    comparison = compare(metric, arm, moved, shared_boots=shared_boots)
+    comparison = compare(metric, arm, moved, shared_boots=shared_boots, floor=floor)
     if not comparison.points:
         return Crossover(arm.name, against.name, metric, "nothing", (), (), (), (), {})
     calls = {name: _at(comparison.points, name) for name in ("better", "worse", "inconclusive")}

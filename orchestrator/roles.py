@@ -27,13 +27,13 @@ class Roles:
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """(arm, against): each arm against the baseline, each dynamic arm against its static one as well."""
-        against = (
-            []
-            if self.baseline is None
-            else [(arm, self.baseline) for arm in (*self.static, *self.dynamic, *self.plain)]
-        )
-        return (*against, *self.static_of.items())
+        """(arm, against): each arm against the baseline, each dynamic arm against its static one as well.
+
+        An arm with the baseline's own settings is not compared: it is half of an A/A pair.
+        """
+        arms = (*self.static, *self.dynamic, *self.plain)
+        against = [(arm, self.baseline) for arm in arms if self.baseline is not None]
+        return tuple(pair for pair in (*against, *self.static_of.items()) if pair not in self.twins)
 
 
 def roles(arms: Sequence[Arm]) -> Roles:

@@ -138,9 +138,14 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def call(ratio: float, p: float | None, *, higher_is_better: bool, alpha: float = ALPHA) -> Call:
-    """Better, worse or inconclusive; without a test always inconclusive."""
-    if p is None or p >= alpha or ratio == 1.0:
+def call(
+    ratio: float, p: float | None, *, higher_is_better: bool, floor: float = 1.0, alpha: float = ALPHA
+) -> Call:
+    """Better, worse or inconclusive. Without a test always inconclusive, and so up to `floor`.
+
+    `floor`: a ratio >= 1 by which arms with identical settings were seen to differ.
+    """
+    if p is None or p >= alpha or abs(math.log(ratio)) <= math.log(floor):
         return "inconclusive"
     return "better" if (ratio > 1.0) == higher_is_better else "worse"
 

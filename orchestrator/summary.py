@@ -7,7 +7,7 @@ numbers under `valid: false`, and nothing is claimed from it. Absent metrics are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator import stats
@@ -16,7 +16,7 @@ from orchestrator.model.experiment import Arm
 from orchestrator.model.result import ArmSummary, Interval, PointResult, PointSummary
 from orchestrator.roles import Roles, roles, roles_of_names
 from orchestrator.stats import Contrast
-from orchestrator.verdict import Comparison, Side, compare
+from orchestrator.verdict import Comparison, Side, compare, noise_floor
 
 SCHEMA = 1
 HEADLINE = "output_tps"
@@ -40,19 +40,66 @@ def summarise(
     names = [arm.name for arm in arms] or list(dict.fromkeys(point.arm for point in points))
     parts = roles(arms) if arms else roles_of_names(names)
     folded = {name: fold_arm(name, points, (arm_notes or {}).get(name, ())) for name in names}
-    sides = {name: _side(name, folded[name], metric, boot_order) for name in names}
-    pairs = [(a, b) for a, b in (*parts.pairs, *parts.twins) if sides[a].values and sides[b].values]
-    comparisons = [
-        compare(metric, sides[a], sides[b], shared_boots=share_boot and _share(a, b, parts)) for a, b in pairs
-    ]
+    study = _Study(folded, parts, boot_order, share_boot)
+    twins = [study.compare(a, b, metric) for a, b in parts.twins]
+    floor = noise_floor([item for item in twins if item])
+    verdicts = [study.compare(a, b, metric, floor) for a, b in parts.pairs]
     return {
         "schema": SCHEMA,
         "metric": metric,
         "arms": {name: _arm_json(folded[name]) for name in names},
         "roles": asdict(parts),
-        "verdicts": [_verdict_json(item, folded[item.arm]) for item in comparisons],
-        "crossover": _crossovers(folded, parts, boot_order, share_boot),
+        "verdicts": [_verdict_json(item, folded[item.arm]) for item in verdicts if item],
+        "twins": [_verdict_json(item, folded[item.arm]) for item in twins if item],
+        "noise_floor": floor - 1,
+        "crossover": study.crossovers(floor),
     }
+
+
+@dataclass(frozen=True)
+class _Study:
+    """What comparisons need to know of the run."""
+
+    folded: Mapping[str, ArmSummary]
+    parts: Roles
+    boot_order: Sequence[tuple[str, int]]
+    share_boot: bool
+
+    def compare(self, a: str, b: str, metric: str, floor: float = 1.0) -> Comparison | None:
+        left, right = self._side(a, metric), self._side(b, metric)
+        if not left.values or not right.values:
+            return None
+        return compare(metric, left, right, shared_boots=self._shared(a, b), floor=floor)
+
+    def crossovers(self, floor: float) -> list[dict[str, Any]]:
+        found = []
+        for metric in (HEADLINE, LATENCY):
+            for a, b in self.parts.pairs:
+                left, right = self._curve(a, metric), self._curve(b, metric)
+                if left.values and right.values:
+                    shared = self._shared(a, b)
+                    item = crossover(metric, left, right, shared_boots=shared, floor=floor)
+                    found.append(_crossover_json(item))
+        return found
+
+    def _side(self, name: str, metric: str) -> Side:
+        values: dict[int, dict[int, float]] = {}
+        for point in (boot for summary in self.folded[name].points for boot in summary.boots):
+            value = point.metrics.get(metric)
+            if point.valid and value is not None and value > 0:
+                values.setdefault(point.boot, {})[point.index] = value
+        order = {boot: float(place) for place, (owner, boot) in enumerate(self.boot_order) if owner == name}
+        return Side(name, values, order)
+
+    def _curve(self, name: str, metric: str) -> Side:
+        side = self._side(name, metric)
+        concurrency = {point.index: point.concurrency for point in self.folded[name].points}
+        return Side(name, by_concurrency(side.values, concurrency), side.order)
+
+    def _shared(self, a: str, b: str) -> bool:
+        """Arms that may share boots: both dynamic, or a dynamic one and its static one."""
+        both = a in self.parts.dynamic and b in self.parts.dynamic
+        return self.share_boot and (both or self.parts.static_of.get(a) == b)
 
 
 def fold_arm(name: str, points: Sequence[PointResult], notes: Sequence[str] = ()) -> ArmSummary:
@@ -99,21 +146,6 @@ def _intervals(boots: Sequence[PointResult]) -> dict[str, Interval]:
         name: [value for point in boots if (value := point.metrics.get(name)) is not None] for name in names
     }
     return {name: stats.interval(values) for name, values in samples.items() if values}
-
-
-def _side(name: str, arm: ArmSummary, metric: str, boot_order: Sequence[tuple[str, int]]) -> Side:
-    values: dict[int, dict[int, float]] = {}
-    for point in (boot for summary in arm.points for boot in summary.boots):
-        value = point.metrics.get(metric)
-        if point.valid and value is not None and value > 0:
-            values.setdefault(point.boot, {})[point.index] = value
-    order = {boot: float(place) for place, (owner, boot) in enumerate(boot_order) if owner == name}
-    return Side(name, values, order)
-
-
-def _share(a: str, b: str, parts: Roles) -> bool:
-    """Arms that may share boots: both dynamic, or a dynamic one and its static one."""
-    return parts.static_of.get(a) == b or (a in parts.dynamic and b in parts.dynamic)
 
 
 def _arm_json(arm: ArmSummary) -> dict[str, Any]:
@@ -208,25 +240,6 @@ def _power_json(item: Comparison) -> dict[str, Any]:
         "detectable": None if item.detectable is None else item.detectable - 1,
         "boot_sd": item.sd,
     }
-
-
-def _crossovers(
-    folded: Mapping[str, ArmSummary], parts: Roles, boot_order: Sequence[tuple[str, int]], share_boot: bool
-) -> list[dict[str, Any]]:
-    found = []
-    for metric in (HEADLINE, LATENCY):
-        for a, b in parts.pairs:
-            left, right = (_curve(name, folded[name], metric, boot_order) for name in (a, b))
-            if left.values and right.values:
-                shared = share_boot and _share(a, b, parts)
-                found.append(_crossover_json(crossover(metric, left, right, shared_boots=shared)))
-    return found
-
-
-def _curve(name: str, arm: ArmSummary, metric: str, boot_order: Sequence[tuple[str, int]]) -> Side:
-    side = _side(name, arm, metric, boot_order)
-    concurrency = {point.index: point.concurrency for point in arm.points}
-    return Side(name, by_concurrency(side.values, concurrency), side.order)
 
 
 def _crossover_json(item: Crossover) -> dict[str, Any]:

@@ -7,8 +7,9 @@ points are corrected with Holm's method over the points of this comparison. Pure
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from orchestrator import stats
 from orchestrator.stats import Call, Contrast, Drift
@@ -62,18 +63,21 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
 
-def compare(metric: str, arm: Side, against: Side, *, shared_boots: bool = False) -> Comparison:
-    """Compare two arms. `shared_boots`: both were measured in the same boots, so the contrast is within boots."""
+def compare(
+    metric: str, arm: Side, against: Side, *, shared_boots: bool = False, floor: float = 1.0
+) -> Comparison:
+    """Compare two arms.
+
+    `shared_boots`: both were measured in the same boots, so the contrast is within boots. `floor`: a ratio by which
+    identical arms were seen to differ (`noise_floor`); nothing up to it is called.
+    """
     a, b, notes = _balanced(arm, against)
     indices = _common(a, b)
     logs_a, logs_b = _headline_logs(a, indices), _headline_logs(b, indices)
     trend = None if shared_boots else _trend(arm, against, logs_a, logs_b)
     method = "paired" if shared_boots else "detrended" if trend is not None and trend.seen else "welch"
     headline = contrast(method, arm, against, logs_a, logs_b) if indices else None
-    better_up = higher_is_better(metric)
-    verdict: Call = (
-        stats.call(headline.ratio, headline.p, higher_is_better=better_up) if headline else "inconclusive"
-    )
+    judge = partial(stats.call, higher_is_better=higher_is_better(metric), floor=floor)
     sd = stats.pooled_sd(list(logs_a.values()), list(logs_b.values())) if indices else None
     boots = min(len(logs_a), len(logs_b)) if indices else 0
     return Comparison(
@@ -81,8 +85,8 @@ def compare(metric: str, arm: Side, against: Side, *, shared_boots: bool = False
         against.name,
         metric,
         headline,
-        verdict,
-        _points(method, arm, against, better_up),
+        judge(headline.ratio, headline.p) if headline else "inconclusive",
+        _points(method, arm, against, judge),
         tuple(indices),
         method,
         trend,
@@ -92,6 +96,22 @@ def compare(metric: str, arm: Side, against: Side, *, shared_boots: bool = False
         stats.detectable(sd, boots) if sd else None,
         (*notes, *_why_none(headline)),
     )
+
+
+def noise_floor(twins: Sequence[Comparison]) -> float:
+    """The ratio up to which no difference between arms is believed, from comparisons of identical arms; 1.0: none.
+
+    Boot-to-boot noise is in every test already. A floor arises only where identical arms are told apart: then
+    something beside the settings moves the numbers, and what it can move is the far end of that interval.
+    """
+    ends = [
+        abs(math.log(end))
+        for twin in twins
+        if twin.call != "inconclusive" and twin.headline is not None
+        for end in (twin.headline.low, twin.headline.high)
+        if end is not None
+    ]
+    return math.exp(max(ends, default=0.0))
 
 
 def _why_none(headline: Contrast | None) -> tuple[str, ...]:
@@ -158,7 +178,9 @@ def contrast(
     return stats.welch(list(logs_a.values()), list(logs_b.values()))
 
 
-def _points(method: str, arm: Side, against: Side, better_up: bool) -> tuple[PointVerdict, ...]:
+def _points(
+    method: str, arm: Side, against: Side, judge: Callable[[float, float | None], Call]
+) -> tuple[PointVerdict, ...]:
     """Every position that any boot of both sides has, with Holm's correction over them."""
     found: list[tuple[int, Contrast]] = []
     for index in sorted({i for points in arm.values.values() for i in points}):
@@ -173,6 +195,6 @@ def _points(method: str, arm: Side, against: Side, better_up: bool) -> tuple[Poi
             found.append((index, contrast(method, arm, against, logs[0], logs[1])))
     adjusted = stats.holm([item.p for _, item in found])
     return tuple(
-        PointVerdict(index, item, p, stats.call(item.ratio, p, higher_is_better=better_up))
+        PointVerdict(index, item, p, judge(item.ratio, p))
         for (index, item), p in zip(found, adjusted, strict=True)
     )

@@ -26,6 +26,7 @@ def answer(summary: Summary, info: RunInfo) -> str:
 def supporting(summary: Summary, info: RunInfo) -> list[str]:
     """Further sentences, most useful first."""
     lines = [_verdict_line(verdict) for verdict in summary["verdicts"]]
+    lines += [_twin_line(verdict) for verdict in summary["twins"]]
     lines += _power_lines(summary)
     lines += [line for verdict in summary["verdicts"] if (line := _drift_line(verdict))]
     lines += _loss_lines(summary)
@@ -163,7 +164,30 @@ def _verdict_line(verdict: dict[str, Any]) -> str:
     over = f"mean over {plural(len(verdict['points_in_headline']), 'point')}, {plural(verdict['n'], 'boot')} an arm"
     if verdict["n"] < 2:
         return f"{head}: {size}, an estimate without a verdict ({over})."
-    return f"{head}: {verdict['verdict']}, {size}; {over}."
+    return f"{head}: {verdict['verdict']}, {size}{_bounded(verdict)}; {over}."
+
+
+def _bounded(verdict: dict[str, Any]) -> str:
+    """An interval wholly inside +-effect says more than "inconclusive" does."""
+    effect = verdict["power"]["effect"]
+    low, high = verdict.get("low"), verdict.get("high")
+    if verdict["verdict"] != "inconclusive" or low is None or max(abs(low), abs(high)) > effect:
+        return ""
+    return f", so no difference beyond {percent(effect, signed=False)}"
+
+
+def _twin_line(verdict: dict[str, Any]) -> str:
+    head = f"A/A check, {verdict['arm']} and {verdict['against']} have the same settings"
+    if verdict.get("low") is None:
+        return f"{head}: not tested ({'; '.join(verdict['notes']) or 'one boot'})."
+    spread = percent_range(verdict["low"], verdict["high"])
+    if verdict["verdict"] == "inconclusive":
+        return f"{head}: they differ by {percent(verdict['change'])} ({spread}), inside the noise."
+    far = percent(max(abs(verdict["low"]), abs(verdict["high"])), signed=False)
+    return (
+        f"{head} and yet differ by {percent(verdict['change'])} ({spread}): something beside the settings moves the "
+        f"numbers, so no difference up to {far} is called."
+    )
 
 
 def _power_lines(summary: Summary) -> list[str]:

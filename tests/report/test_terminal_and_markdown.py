@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from example_runs import ARMS, CARD, INFO, points, summary
 
+from orchestrator.model.experiment import Arm
 from orchestrator.model.result import RunInfo
 from orchestrator.report import markdown, terminal
 from orchestrator.summary import summarise
+from tests.report.example_runs import ARMS, CARD, INFO, points, summary
 
 
 def first_line(text: str) -> str:
@@ -18,7 +19,7 @@ def first_line(text: str) -> str:
 
 def test_the_first_sentence_says_when_to_turn_speculation_off():
     text = first_line(markdown.render(summary(), INFO))
-    assert text.startswith("Turn speculation off above about 10 concurrent requests \\(95%")
+    assert text.startswith("Turn speculation off above about 10 concurrent requests (95%")
 
 
 @pytest.mark.parametrize(
@@ -138,3 +139,17 @@ def test_every_row_of_the_markdown_table_has_as_many_cells_as_its_head():
     rows = [line for line in table if line.count("|") > 3]
     assert len(rows) == 2 + 18
     assert len({line.count("|") for line in rows}) == 1
+
+
+def test_identical_arms_that_differ_are_called_out_as_a_broken_noise_floor():
+    arms = (*ARMS[:2], Arm("baseline-again", {}, {}))
+    levels = {"baseline": 100.0, "baseline-again": 110.0, "eagle3": 106.0}
+    shown = summary(3, arms=arms, noise=0.002, rates=lambda arm, c: levels[arm] * c)
+    text = terminal.to_text(shown, INFO, width=500)
+    assert "A/A check, baseline-again and baseline have the same settings and yet differ by +10%" in text
+
+
+def test_a_tight_interval_around_nothing_says_that_no_difference_beyond_3_percent_is_left():
+    shown = summary(5, arms=ARMS[:2], noise=0.001, rates=lambda arm, c: 100.0 * c)
+    assert "inconclusive" in terminal.to_text(shown, INFO, width=500)
+    assert "so no difference beyond 3.0%" in terminal.to_text(shown, INFO, width=500)

@@ -1,0 +1,123 @@
+"""Where speculation stops paying: one place with an interval, or never, always, several places, no telling."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from orchestrator.crossover import by_concurrency, crossover
+from orchestrator.verdict import Side
+
+SWEEP = (1, 2, 5, 10, 30, 70)
+
+
+def arm(name: str, rate, boots: int = 5, noise: float = 0.01, seed: int = 0, sweep=SWEEP) -> Side:
+    rng = random.Random(f"{name} {seed}")
+    values = {
+        boot: {c: rate(c) * math.exp(rng.gauss(0, noise)) for c in sweep} for boot in range(1, boots + 1)
+    }
+    return Side(name, values)
+
+
+def base(**options) -> Side:
+    return arm("baseline", lambda c: 100.0 * c, **options)
+
+
+def crossing_at_12(c: float) -> float:
+    return 100.0 * c * (c / 12) ** -0.2
+
+
+def test_one_crossing_with_its_interval():
+    found = crossover("output_tps", arm("eagle3", crossing_at_12), base())
+    assert found.kind == "crosses"
+    (crossing,) = found.crossings
+    assert crossing.turns == "worse"
+    assert crossing.low < crossing.concurrency < crossing.high
+    assert crossing.concurrency == pytest.approx(12, rel=0.1)
+    assert crossing.low >= 10
+    assert crossing.high <= 15
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says():
+    held = total = 0
+    for seed in range(300):
+        found = crossover(
+            "output_tps", arm("e", crossing_at_12, noise=0.02, seed=seed), base(noise=0.02, seed=seed)
+        )
+        for crossing in found.crossings[:1]:
+            total += 1
+            held += crossing.low <= 12 <= crossing.high
+    assert total >= 295
+    assert held / total >= 0.95 - 1.96 * math.sqrt(0.05 * 0.95 / total)
+
+
+def test_less_noise_makes_a_narrower_interval():
+    def width(noise: float) -> float:
+        found = crossover("output_tps", arm("e", crossing_at_12, noise=noise), base(noise=noise))
+        return found.crossings[0].high / found.crossings[0].low
+
+    assert width(0.003) < width(0.03)
+
+
+@pytest.mark.parametrize(
+    ("rate", "kind"),
+    [
+        (lambda c: 80.0 * c, "never"),
+        (lambda c: 120.0 * c, "always"),
+        (lambda c: 100.0 * c, "noise"),
+        (lambda c: 100.0 * c * (0.8 if c > 20 else 1.0), "never"),
+        (lambda c: 100.0 * c * (1.2 if c < 4 else 1.0), "always"),
+    ],
+)
+def test_never_always_and_noise_are_answers(rate, kind):
+    found = crossover("output_tps", arm("eagle3", rate), base())
+    assert (found.kind, found.crossings) == (kind, ())
+
+
+def test_a_point_inside_the_noise_makes_no_crossing():
+    """1 % up at concurrency 2 between points that are surely better is the noise's, not a crossing."""
+    found = crossover("output_tps", arm("e", lambda c: 100.0 * c * (0.999 if c == 2 else 1.2)), base())
+    assert found.kind == "always"
+    assert found.unclear_at == (2,)
+
+
+def test_several_crossings_are_all_told():
+    found = crossover("output_tps", arm("e", lambda c: 100.0 * c * (0.8 if c in (5, 10) else 1.2)), base())
+    assert [crossing.turns for crossing in found.crossings] == ["worse", "better"]
+    assert 2 < found.crossings[0].concurrency < 5
+    assert 10 < found.crossings[1].concurrency < 30
+
+
+def test_one_boot_gives_estimates_without_interval_or_call():
+    found = crossover("output_tps", arm("e", crossing_at_12, boots=1), base(boots=1))
+    assert found.kind == "untested"
+    assert (found.better_at, found.worse_at) == ((), ())
+    (crossing,) = found.crossings
+    assert (crossing.low, crossing.high) == (None, None)
+
+
+def test_latency_crosses_the_other_way_round():
+    found = crossover("tpot_p50", arm("e", lambda c: 0.01 * (c / 12) ** 0.2), arm("b", lambda c: 0.01))
+    assert [crossing.turns for crossing in found.crossings] == ["worse"]
+    assert found.better_at == (1, 2, 5, 10)
+
+
+def test_a_tax_on_plain_steps_moves_the_crossing_up():
+    """Above the threshold a dynamic arm runs 6 % below the baseline, so speculation pays up to a higher load."""
+    eagle = arm("e", crossing_at_12)
+    plain = crossover("output_tps", eagle, base()).crossings[0]
+    taxed = crossover("output_tps", eagle, base(), offset=0.94).crossings[0]
+    assert taxed.concurrency > plain.concurrency * 1.2
+
+
+def test_nothing_in_common_is_nothing():
+    assert crossover("output_tps", arm("e", crossing_at_12, sweep=(1,)), base(sweep=(2,))).kind == "nothing"
+
+
+def test_the_same_concurrency_twice_in_a_sweep_is_one_place_on_the_curve():
+    values = {1: {0: 100.0, 1: 200.0, 2: 400.0}}
+    assert by_concurrency(values, {0: 1, 1: 10, 2: 1}) == {
+        1: {1: pytest.approx(200.0), 10: pytest.approx(200.0)}
+    }
