@@ -22,6 +22,7 @@ class SignalGate:
 
     def __init__(self, on_repeat: Callable[[int], None]) -> None:
         self.first: int | None = None
+        self.repeats = 0
         self._armed = True
         self._on_repeat = on_repeat
 
@@ -31,6 +32,7 @@ class SignalGate:
             if self._armed:
                 raise Interrupted(signum)
         else:
+            self.repeats += 1
             self._on_repeat(signum)
 
     def disarm(self) -> None:

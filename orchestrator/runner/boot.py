@@ -1,0 +1,218 @@
+"""One server boot: ready, canary, points. What to conclude is decided by pure functions; this module looks."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.errors import PhaseFailed, RemoteError
+from orchestrator.load.point import read_records
+from orchestrator.model.experiment import Arm, Experiment
+from orchestrator.model.plan import Canary, RunPoint
+from orchestrator.readiness import Failed, Ready, Sight, exit_words, judge
+from orchestrator.remote.node import Node
+from orchestrator.remote.replies import LoadReply, ServerState
+from orchestrator.runner.events import Events
+from orchestrator.runner.here import load_from_here
+from orchestrator.runner.loading import Loads
+from orchestrator.runner.results import measured
+from orchestrator.store import RunStore
+
+_POLL_S = 0.5
+_GENERATE_TIMEOUT_S = 60.0
+_STATE_KEYS = (  # of internal_states, per point; the rest stands once in server_info.json
+    "avg_spec_accept_length",
+    "last_gen_throughput",
+    "dynspec_stats",
+    "memory_usage",
+    "effective_max_running_requests_per_dp",
+)
+
+
+@dataclass
+class Boot:
+    """A server that was just started, and where its results go."""
+
+    experiment: Experiment
+    arm: Arm
+    number: int
+    node: Node
+    store: RunStore
+    events: Events
+    loads: Loads
+    started_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def port(self) -> int:
+        return self.experiment.server.port
+
+    # -- ready -------------------------------------------------------------------------------------------
+    def wait_ready(self) -> None:
+        """Returns when the server has generated; raises PhaseFailed with the reason and the last log lines."""
+        limits = self.experiment.server.ready
+        shown = ""
+        while True:
+            verdict = judge(self._look(), timeout_s=limits.timeout_s, silence_s=limits.silence_s)
+            if isinstance(verdict, Ready):
+                seconds = round(verdict.elapsed_s, 1)
+                self.events.emit("ready", arm=self.arm.name, boot=self.number, seconds=seconds)
+                break
+            if isinstance(verdict, Failed):
+                raise self._failure(verdict.reason, verdict.log_tail)
+            if verdict.progress != shown:
+                shown = verdict.progress
+                self.events.emit("loading", arm=self.arm.name, boot=self.number, text=shown)
+            time.sleep(_POLL_S)
+        info = self.server_info()
+        self.store.write_json(self.store.boot_path(self.arm.name, self.number, "server_info.json"), info)
+
+    def _look(self) -> Sight:
+        state = self.node.server()
+        health = self._status("GET", "/health") if state.alive else None
+        generated = self._generates() if health == 200 else None
+        if generated is False:
+            state = self.node.server()  # the answer may be missing because the process just ended
+        return _sight(state, time.monotonic() - self.started_s, health, generated)
+
+    def _status(self, method: str, path: str, timeout_s: float = 5.0) -> int | None:
+        try:
+            return self.node.http(method, self.port, path, timeout_s=timeout_s).status
+        except RemoteError:
+            return None  # refused, reset or late: all mean "not yet" while the process lives
+
+    def _generates(self) -> bool:
+        """One short generation by ids through /generate: every model has ids, not every one a tokenizer."""
+        params = {"temperature": 0, "max_new_tokens": 2, "ignore_eos": True}
+        body = json.dumps({"input_ids": [1, 2, 3], "sampling_params": params})
+        try:
+            reply = self.node.http("POST", self.port, "/generate", body, timeout_s=_GENERATE_TIMEOUT_S)
+            answer = json.loads(reply.body)
+            return reply.status == 200 and int(answer["meta_info"]["completion_tokens"]) > 0
+        except (RemoteError, ValueError, KeyError, TypeError):
+            return False
+
+    # -- what the server says of itself --------------------------------------------------------------------
+    def server_info(self) -> dict[str, Any]:
+        """`/server_info`, or `/get_server_info` of older releases; empty when neither answers."""
+        for path in ("/server_info", "/get_server_info"):
+            try:
+                reply = self.node.http("GET", self.port, path, timeout_s=30.0)
+                value = json.loads(reply.body) if reply.status == 200 else None
+            except (RemoteError, ValueError):
+                continue
+            if isinstance(value, dict):
+                return value
+        return {}
+
+    def flush_cache(self) -> bool:
+        """True only when the server says that it flushed; it refuses while requests are pending."""
+        return self._status("POST", "/flush_cache", timeout_s=30.0) == 200
+
+    # -- canary --------------------------------------------------------------------------------------------
+    def canary(self, step: Canary) -> None:
+        """A few short greedy requests per concurrency: code that imports may still crash at concurrency 10."""
+        for position, concurrency in enumerate(step.concurrency):
+            what = f"canary at concurrency {concurrency}"
+            name = f"{self.arm.name}-{self.number}-canary-{position:02d}-c{concurrency}"
+            self._all_answered(self.loads.canary(concurrency), name, self.experiment.limits.canary_s, what)
+        words = ", ".join(map(str, step.concurrency))
+        self.events.emit(
+            "canary", arm=self.arm.name, boot=self.number, text=f"concurrency {words}: all answered"
+        )
+
+    def _all_answered(self, spec: dict[str, Any], name: str, timeout_s: float, what: str) -> None:
+        reply = self._load(spec, name, timeout_s, what)
+        failed = [record for record in _lines(reply) if not record["ok"]]
+        if failed:
+            why = failed[0].get("error") or f"finish {failed[0].get('finish')}"
+            raise self._failure(f"{what}: {len(failed)} requests failed, the first: {why}", self._tail())
+
+    # -- points --------------------------------------------------------------------------------------------
+    def run_point(self, step: RunPoint) -> None:
+        """Warm up, flush, load, scrape, store. A failed request is data; a dead server ends the run."""
+        limit_s = self.experiment.limits.point_s
+        name = f"{self.arm.name}-{self.number}-{step.index:02d}-c{step.concurrency}"
+        where = {
+            "arm": self.arm.name,
+            "boot": self.number,
+            "index": step.index,
+            "concurrency": step.concurrency,
+        }
+        self.events.emit("point", requests=self.loads.requests(step.index), **where)
+        warmup = self.loads.warmup(step.index)
+        if warmup is not None:
+            self._all_answered(
+                warmup, f"{name}-warmup", limit_s, f"warm-up at concurrency {step.concurrency}"
+            )
+        flushed = self.flush_cache()
+        before = _states(self.server_info())
+        reply = self._load(self.loads.point(step.index), name, limit_s, f"concurrency {step.concurrency}")
+        after = _states(self.server_info())
+        metrics = measured(_lines(reply), reply.summary, self.experiment.sweep, step.concurrency)
+        meta = {
+            "warmup_requests": len(warmup["requests"]["prompts"]) if warmup else 0,
+            "bodies_sha256": self.loads.bodies(step.index),
+            "flushed": flushed,
+            "load": reply.summary,
+            "server_before": before,
+            "server_after": after,
+        }
+        self.store.write_point(self.arm.name, self.number, step.index, step.concurrency, reply.records, meta)
+        self.events.emit("point_done", metrics=metrics.metrics, ok=metrics.ok, failed=metrics.failed, **where)
+
+    def _load(self, spec: dict[str, Any], name: str, timeout_s: float, what: str) -> LoadReply:
+        def progress(data: Mapping[str, Any]) -> None:
+            self.events.emit("progress", arm=self.arm.name, boot=self.number, what=what, **data)
+
+        try:
+            if self.experiment.sweep.load_from == "node":
+                reply = self.node.load(spec, name, timeout_s, progress)
+            else:
+                reply = load_from_here(self.node, spec, timeout_s, progress)
+        except RemoteError as error:
+            self._raise_if_dead(what)
+            raise self._failure(f"{what}: {error.message}", self._tail()) from error
+        self._raise_if_dead(what)
+        return reply
+
+    def _raise_if_dead(self, what: str) -> None:
+        state = self.node.server()
+        if not state.alive:
+            sight = _sight(state, 0.0, None, None)
+            raise self._failure(f"the server died during {what} with {exit_words(sight)}", sight.log_tail)
+
+    def _failure(self, reason: str, log_tail: tuple[str, ...]) -> PhaseFailed:
+        details = ("last log lines of the server:", *(f"  {line}" for line in log_tail)) if log_tail else ()
+        return PhaseFailed(f"arm {self.arm.name}, boot {self.number}: {reason}", details=details)
+
+    def _tail(self) -> tuple[str, ...]:
+        return tuple(self.node.server().log_tail)
+
+
+def _sight(state: ServerState, elapsed_s: float, health: int | None, generated: bool | None) -> Sight:
+    return Sight(
+        elapsed_s=elapsed_s,
+        alive=state.alive,
+        exit_code=state.exit_code,
+        signal=state.signal,
+        log_idle_s=state.log_idle_s,
+        log_tail=tuple(state.log_tail),
+        health_status=health,
+        generated=generated,
+    )
+
+
+def _lines(reply: LoadReply) -> list[dict[str, Any]]:
+    return list(read_records(reply.records.decode("ascii").splitlines(keepends=True)))
+
+
+def _states(info: dict[str, Any]) -> list[dict[str, Any]]:
+    """Per rank, the numbers that change."""
+    states = info.get("internal_states")
+    ranks = states if isinstance(states, list) else []
+    return [
+        {key: rank[key] for key in _STATE_KEYS if key in rank} for rank in ranks if isinstance(rank, dict)
+    ]

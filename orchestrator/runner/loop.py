@@ -1,0 +1,170 @@
+"""`dynspec run`: executes a Plan step by step, then gives the node back, always.
+
+Order at the end, whatever happened: stop, restore, verify, unlock (one request to the guardian, which also does
+it alone if this process is gone), then collect, then report. Collecting comes after giving back, because a CI
+system that cancels leaves ten seconds.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, assert_never
+
+from orchestrator.errors import RemoteError
+from orchestrator.model.experiment import Experiment
+from orchestrator.model.facts import Facts
+from orchestrator.model.plan import (
+    ApplyEdits,
+    Canary,
+    Collect,
+    Edit,
+    FreeGpus,
+    Guard,
+    MakeReport,
+    Plan,
+    RestoreFiles,
+    RunPoint,
+    Smoke,
+    StartServer,
+    Step,
+    StopServer,
+    Unlock,
+    WaitReady,
+)
+from orchestrator.remote.node import Node
+from orchestrator.remote.refusals import before_acting
+from orchestrator.runner.boot import Boot
+from orchestrator.runner.events import Events
+from orchestrator.runner.loading import Loads
+from orchestrator.runner.options import launch_env
+from orchestrator.runner.smoke import smoke_patch_set
+from orchestrator.store import RunStore, safe_name
+
+
+@dataclass
+class Loop:
+    """Executes steps against a guarded node. `undo` holds what is still to be taken back, newest last."""
+
+    experiment: Experiment
+    facts: Facts
+    plan: Plan
+    node: Node
+    store: RunStore
+    events: Events
+    secrets: Mapping[str, str]
+    base: Path  # relative paths of the experiment count from here
+    undo: list[Step] = field(default_factory=list)
+    touched: bool = False  # something on the node beyond our own folders was changed
+    boot: Boot | None = None
+
+    def execute(self) -> None:
+        """Every step up to the unlock; raises at the first that fails. The caller gives the node back."""
+        for step in self.plan.steps:
+            if isinstance(step.do, Guard | Unlock | Collect | MakeReport):
+                continue  # done by the session: guard came before the plan, the others come after the unwind
+            self.events.phase(step.phase, step.text)
+            if step.undo is not None:
+                self.undo.append(step)
+            self._do(step)
+
+    def _do(self, step: Step) -> None:
+        effect = step.do
+        match effect:
+            case Smoke(patch_set):
+                smoke_patch_set(
+                    self.node, self.experiment, self.facts, patch_set, self.store.run_id, self.events
+                )
+            case ApplyEdits(patch_set):
+                self.touched = True
+                applied = self.node.apply(patch_set.name, [_file(edit) for edit in patch_set.edits])
+                self.events.emit("applied", patch_set=patch_set.name, changed=list(applied.changed))
+            case FreeGpus():
+                self._free(effect)
+            case StartServer():
+                self._start(effect)
+            case WaitReady():
+                self._running().wait_ready()
+            case Canary():
+                self._running().canary(effect)
+            case RunPoint():
+                self._running().run_point(effect)
+            case StopServer():
+                self._stop()
+            case RestoreFiles():
+                restored = self.node.restore()
+                self.events.emit("restored", files=list(restored.restored))
+                self.undo = [item for item in self.undo if not isinstance(item.undo, RestoreFiles)]
+            case Guard() | Unlock() | Collect() | MakeReport():
+                raise AssertionError(f"{effect} is not executed here")
+            case _:
+                assert_never(effect)
+
+    def _free(self, effect: FreeGpus) -> None:
+        rules = [{"user": rule.user, "command": rule.command} for rule in effect.rules]
+        limit_s = self.experiment.limits.free_s
+        try:
+            freed = self.node.free(
+                policy=effect.policy, rules=rules, gpus=effect.gpus or "all", timeout_s=limit_s
+            )
+        except RemoteError as error:
+            raise before_acting(error, self.experiment.node.host) from error
+        for process in freed.stopped:
+            self.events.emit("freed", process=process)
+
+    def _running(self) -> Boot:
+        assert self.boot is not None, "a plan starts a server before it uses one"
+        return self.boot
+
+    def _start(self, effect: StartServer) -> None:
+        self.touched = True
+        launch = effect.launch
+        arm = self.experiment.arm(effect.arm)
+        started = self.node.start(
+            launch.argv,
+            cwd=launch.cwd,
+            env=launch_env(launch.env, self.secrets),
+            log=server_log(self.experiment.node.workdir, self.store.run_id, effect.arm, effect.boot),
+            arm=effect.arm,
+            boot=effect.boot,
+            port=launch.port,
+        )
+        self.events.emit("started", arm=effect.arm, boot=effect.boot, pid=started.pid, argv=list(launch.argv))
+        model = str(arm.args.get("served-model-name", arm.args.get("model-path", "default")))
+        loads = Loads.of(self.experiment.sweep, launch.port, model, self.base)
+        self.boot = Boot(self.experiment, arm, effect.boot, self.node, self.store, self.events, loads)
+
+    def _stop(self) -> None:
+        limits = self.experiment.limits
+        stopped = self.node.stop(
+            timeout_s=limits.stop_s, gpu_free_s=limits.gpu_free_s, gpus=self.experiment.node.gpus
+        )
+        self.events.emit(
+            "stopped", exit_code=stopped.exit_code, signal=stopped.signal, gpu_wait_s=stopped.gpu_wait_s
+        )
+        self.undo = [item for item in self.undo if not isinstance(item.undo, StopServer)]
+        self.boot = None
+
+
+def holder_name() -> str:
+    """Who asks, for the lock: user@host:pid."""
+    return f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
+
+
+def server_log(workdir: str, run_id: str, arm: str, boot: int) -> str:
+    """Where the node keeps the log of one boot."""
+    return f"{workdir}/{run_id}/logs/{safe_name(arm)}-{boot}.log"
+
+
+def _file(edit: Edit) -> dict[str, Any]:
+    data = None if edit.after is None else edit.after.encode()
+    return {
+        "path": edit.absolute,
+        "before_sha256": edit.before_sha256,
+        "after_sha256": edit.after_sha256,
+        "data": data,
+    }

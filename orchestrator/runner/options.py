@@ -1,0 +1,50 @@
+"""What the command line adds to an experiment, and what the environment must hold for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.errors import UsageError
+from orchestrator.model.experiment import EnvValue, Experiment, SecretRef
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    results: Path = Path("results")
+    arms: tuple[str, ...] = ()  # empty: all
+    resume: str | None = None  # run id
+    lock_wait_s: float = 0.0
+    yes: bool = False  # consent to `free: all`
+
+
+def resolve_secrets(experiment: Experiment, environ: Mapping[str, str]) -> dict[str, str]:
+    """Values of every `{from_env: NAME}` of the experiment. All missing ones are named at once."""
+    names = sorted(
+        {
+            value.from_env
+            for env in (experiment.server.env, *(arm.env for arm in experiment.arms))
+            for value in env.values()
+            if isinstance(value, SecretRef)
+        }
+    )
+    missing = [name for name in names if not environ.get(name)]
+    if missing:
+        raise UsageError(
+            f"the experiment takes {', '.join(missing)} from the environment, and it is not set here",
+            help=f"export {missing[0]}=... before running dynspec",
+        )
+    return {name: environ[name] for name in names}
+
+
+def launch_env(env: Mapping[str, EnvValue], secrets: Mapping[str, str]) -> dict[str, str]:
+    """The server's environment with references replaced. Lives in memory only."""
+    return {
+        key: secrets[value.from_env] if isinstance(value, SecretRef) else value for key, value in env.items()
+    }
+
+
+def public_env(env: Mapping[str, EnvValue]) -> dict[str, str]:
+    """The part of an environment that holds no secret: enough to find the tree that would be loaded."""
+    return {key: value for key, value in env.items() if isinstance(value, str)}

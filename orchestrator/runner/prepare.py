@@ -1,0 +1,145 @@
+"""Connect, read facts, build patch sets, plan: everything before the node is touched. Shared by plan, smoke and run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from orchestrator.agent.pack import build_zipapp as build_agent
+from orchestrator.plan import Done, build_plan
+
+from orchestrator.errors import DoesNotFit, PatchLoadError, UsageError
+from orchestrator.load.pack import build_zipapp as build_loadgen
+from orchestrator.model.experiment import Arm, Experiment
+from orchestrator.model.facts import Facts
+from orchestrator.model.plan import PatchSet, Plan
+from orchestrator.patchset import Patch, available_patches, build_patch_set, decode_source, needed_files
+from orchestrator.remote.bootstrap import Blob
+from orchestrator.remote.node import Node
+from orchestrator.remote.transport import ConnectSettings
+from orchestrator.runner.options import public_env
+
+
+@dataclass(frozen=True)
+class Prepared:
+    facts: Facts
+    plan: Plan
+
+
+def connect(experiment: Experiment) -> Node:
+    """The node with its agent running. Raises UsageError or ConnectionFailed."""
+    node = experiment.node
+    return connect_to(node.host, ConnectSettings.of(node, experiment.limits), node.python)
+
+
+def connect_to(host: str, settings: ConnectSettings, python: str | None = None) -> Node:
+    """The same for commands that have a host and no experiment."""
+    blobs = (Blob.of("agent", build_agent()), Blob.of("loadgen", build_loadgen()))
+    return Node.connect(host, settings=settings, blobs=blobs, python=python)
+
+
+def patches_of(experiment: Experiment, arms: Iterable[Arm]) -> dict[str, Patch]:
+    """The carried patches that the arms name, by name."""
+    carried = {patch.name: patch for patch in available_patches()}
+    wanted = {name for arm in arms for name in arm.patches}
+    unknown = sorted(wanted - carried.keys())
+    if unknown:
+        raise PatchLoadError(
+            f"no patch named {unknown[0]!r}",
+            help=f"carried patches: {', '.join(sorted(carried))} (dynspec patch list)",
+        )
+    foreign = [name for name in wanted if carried[name].package != experiment.server.package]
+    if foreign:
+        raise UsageError(
+            f"patch {foreign[0]!r} is for {carried[foreign[0]].package}, not {experiment.server.package}"
+        )
+    return {name: carried[name] for name in sorted(wanted)}
+
+
+def chosen_arms(experiment: Experiment, names: Sequence[str]) -> tuple[Arm, ...]:
+    """The arms to run: all, or those named with --arm."""
+    known = [arm.name for arm in experiment.arms]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"no arm named {name!r}", help=f"arms of {experiment.name}: {', '.join(known)}")
+    return tuple(arm for arm in experiment.arms if not names or arm.name in names)
+
+
+def read_facts(node: Node, experiment: Experiment, patches: Iterable[Patch]) -> Facts:
+    return node.facts(
+        python=experiment.node.python,
+        cwd=experiment.node.cwd,
+        env=public_env(experiment.server.env),
+        package=experiment.server.package,
+        files=needed_files(tuple(patches)),
+        port=experiment.server.port,
+        workdir=experiment.node.workdir,
+        gpus=experiment.node.gpus,
+        timeout_s=experiment.limits.facts_s,
+    )
+
+
+def patch_sets(
+    node: Node, experiment: Experiment, arms: Iterable[Arm], patches: dict[str, Patch], facts: Facts
+) -> tuple[PatchSet, ...]:
+    """One PatchSet per distinct combination, the original tree (no patches) first."""
+    combinations = dict.fromkeys([(), *(arm.patches for arm in arms)])
+    if facts.tree is None:
+        raise DoesNotFit(
+            facts.tree_problem or "no serving tree found",
+            help="check node.python, node.cwd and server.env; dynspec doctor shows what the interpreter sees",
+        )
+    sources = _sources(node, facts) if patches else {}
+    return tuple(
+        build_patch_set(
+            tuple(patches[name] for name in names),
+            sources,
+            facts.tree,
+            allow_unlisted=experiment.node.allow_unlisted,
+        )
+        for names in combinations
+    )
+
+
+def _sources(node: Node, facts: Facts) -> dict[str, str | None]:
+    """Original text of every file that the patches name; None where the tree has no such file."""
+    assert facts.tree is not None
+    present = {fact.absolute: fact for fact in facts.tree.files if fact.exists}
+    sources: dict[str, str | None] = {fact.path: None for fact in facts.tree.files}
+    for read in node.read_files(tuple(present)):
+        fact = present[read.path]
+        if read.data is None or read.sha256 != fact.sha256:
+            raise DoesNotFit(
+                f"{read.path} changed while it was read", help="somebody is editing the tree; try again"
+            )
+        sources[fact.path] = decode_source(fact.path, read.data)
+    return sources
+
+
+def prepare(
+    node: Node,
+    experiment: Experiment,
+    arm_names: Sequence[str],
+    *,
+    done: Done | None = None,
+    may_wait: bool = False,
+    own_run: str | None = None,
+    yes: bool = False,
+) -> Prepared:
+    """Facts, patch sets and plan. Reads only; raises DoesNotFit or NodeBusy when the run can't start."""
+    arms = chosen_arms(experiment, arm_names)
+    patches = patches_of(experiment, arms)
+    facts = read_facts(node, experiment, patches.values())
+    sets = patch_sets(node, experiment, arms, patches, facts)
+    plan = build_plan(
+        experiment,
+        facts,
+        sets,
+        arms=tuple(arm.name for arm in arms),
+        patch_workers={name: patch.workers for name, patch in patches.items()},
+        done=done,
+        may_wait=may_wait,
+        own_run=own_run,
+        allow_kill=yes,
+    )
+    return Prepared(facts, plan)
