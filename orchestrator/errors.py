@@ -15,6 +15,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class DynspecError(Exception):
     """Base of everything a user may meet. `message` is one line; `help` the command or change that helps."""
@@ -58,7 +61,7 @@ class ConnectionLost(DynspecError):
 
 
 class RemoteError(DynspecError):
-    """The node answered a request with an error. `code` is machine readable (see agent/protocol.md)."""
+    """The node answered a request with an error. `code` is machine readable, `data` its details (agent/protocol.md)."""
 
     def __init__(
         self,
@@ -67,9 +70,11 @@ class RemoteError(DynspecError):
         code: str = "failed",
         help: str = "",
         details: tuple[str, ...] = (),
+        data: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message, help=help, details=details)
         self.code = code
+        self.data: Mapping[str, Any] = data or {}
 
 
 class PhaseFailed(DynspecError):

@@ -1,0 +1,28 @@
+"""What an error code of the node means for the command that met it."""
+
+from __future__ import annotations
+
+from orchestrator.errors import DoesNotFit, DynspecError, NodeBusy, RemoteError
+from orchestrator.model.facts import LockFact
+from orchestrator.remote.replies import decode
+
+_MISFITS = frozenset({"mismatch", "changed", "not_writable", "no_space"})
+
+
+def before_acting(error: RemoteError, node: str) -> DynspecError:
+    """The refusal for an error that came while nothing was touched yet; other errors are returned as they are."""
+    if error.code == "busy":
+        return NodeBusy(
+            f"{node} is busy: {_holder(error)}", help=f"dynspec status {node}; or wait with --lock-wait 10m"
+        )
+    if error.code in _MISFITS:
+        return DoesNotFit(error.message, details=error.details, help=error.help)
+    return error
+
+
+def _holder(error: RemoteError) -> str:
+    if "run_id" not in error.data:
+        return error.message
+    lock = decode(LockFact, error.data, "guard")
+    doing = f", {lock.phase}" if lock.phase else ""
+    return f"run {lock.run_id} of {lock.user} ({lock.controller}) holds it since {lock.since_utc}, {lock.state}{doing}"

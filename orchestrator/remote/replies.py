@@ -1,0 +1,255 @@
+"""The node's answers as values: one frozen dataclass a verb (agent/protocol.md), decoded strictly where it matters.
+
+A missing or mistyped field is a RemoteError that names it; a field that this version does not know is left alone, so
+that an older controller can talk to a newer agent of the same protocol.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
+
+from orchestrator.errors import RemoteError
+from orchestrator.model.facts import Gpu, JournalFact, LockFact, ProcessFact
+
+T = TypeVar("T")
+
+
+def packed(data: bytes) -> dict[str, str]:
+    """Bytes as they travel: `{"z": base64(zlib)}`."""
+    return {"z": base64.b64encode(zlib.compress(data, 6)).decode()}
+
+
+def unpacked(value: object) -> object:
+    """The bytes of `{"z": ...}` or of its bare string; other values as they are, for the decoder to judge."""
+    text = value.get("z") if isinstance(value, dict) else value
+    if not isinstance(text, str):
+        return value
+    try:
+        return zlib.decompress(base64.b64decode(text, validate=True))
+    except (binascii.Error, zlib.error) as error:
+        raise ValueError(f"not packed bytes: {error}") from error
+
+
+Packed = Annotated[bytes, BeforeValidator(unpacked)]
+
+
+def decode(cls: type[T], value: object, verb: str) -> T:
+    """`value` as a `cls`; raises RemoteError naming the field that does not fit."""
+    try:
+        decoded: T = _adapter(cls).validate_python(value)  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the reply"
+        raise RemoteError(
+            f"the node's answer to {verb!r} does not fit: {where}: {first['msg']}",
+            code="failed",
+            help="the agent is another version; connect again, or report this",
+        ) from error
+    return decoded
+
+
+@cache
+def _adapter(cls: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(cls)
+
+
+@dataclass(frozen=True)
+class Hello:
+    pid: int
+    python: str
+    home: str
+    user: str
+    uid: int
+    host: str
+    boot_id: str
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """The server as the guardian sees it. `exit_code` or `signal` once it has ended; neither where it never started."""
+
+    pid: int
+    alive: bool
+    exit_code: int | None
+    signal: int | None
+    log_size: int
+    log_idle_s: float
+    log_tail: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Beat:
+    lease_left_s: float | None
+    server: ServerState | None
+
+
+@dataclass(frozen=True)
+class ReadFile:
+    """`data` is None for a file that is absent."""
+
+    path: str
+    z: Packed | None
+    sha256: str | None
+    size: int
+
+    @property
+    def data(self) -> bytes | None:
+        return self.z
+
+
+@dataclass(frozen=True)
+class ReadFiles:
+    files: tuple[ReadFile, ...]
+
+
+@dataclass(frozen=True)
+class CompileResult:
+    path: str
+    ok: bool
+    error: str | None
+
+
+@dataclass(frozen=True)
+class ImportResult:
+    """`missing` names the absent dependency of a module whose import is not possible on this node."""
+
+    module: str
+    state: Literal["loaded", "failed", "not_possible"]
+    file: str | None
+    sha256: str | None
+    missing: str | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class Smoke:
+    compile: tuple[CompileResult, ...]
+    imports: tuple[ImportResult, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A dead holder's run that was put back before the new one began."""
+
+    run_id: str
+    restored: tuple[str, ...]
+    stopped: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Guard:
+    guardian_pid: int
+    journal: str
+    recovered: tuple[Recovered, ...]
+
+
+@dataclass(frozen=True)
+class Attached:
+    run_id: str
+    journal: str
+    state: str
+
+
+@dataclass(frozen=True)
+class Applied:
+    changed: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class VerifiedFile:
+    path: str
+    state: Literal["original", "patched", "foreign"]
+    sha256: str | None
+
+
+@dataclass(frozen=True)
+class Verified:
+    files: tuple[VerifiedFile, ...]
+
+
+@dataclass(frozen=True)
+class Holders:
+    """`problem` set means unknown, never free."""
+
+    holders: tuple[ProcessFact, ...]
+    gpus: tuple[Gpu, ...]
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class Freed:
+    stopped: tuple[ProcessFact, ...]
+
+
+@dataclass(frozen=True)
+class Started:
+    pid: int
+    start_time: int
+    pgid: int
+
+
+@dataclass(frozen=True)
+class Stopped:
+    exit_code: int | None
+    signal: int | None
+    survivors: tuple[Any, ...]
+    gpu_wait_s: float | None
+
+
+@dataclass(frozen=True)
+class HttpReply:
+    status: int
+    body: str
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
+class LoadReply:
+    """`summary` as the load generator wrote it; `records` is its JSONL, byte for byte."""
+
+    summary: dict[str, Any]
+    records: Packed
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Bytes of a file from `offset` on; `size` is the file's size now."""
+
+    z: Packed
+    offset: int
+    size: int
+
+    @property
+    def data(self) -> bytes:
+        return self.z
+
+
+@dataclass(frozen=True)
+class Restored:
+    restored: tuple[str, ...]
+    verified: bool
+
+
+@dataclass(frozen=True)
+class Unwound:
+    stopped: Any
+    restored: tuple[str, ...]
+    verified: bool
+
+
+@dataclass(frozen=True)
+class Status:
+    lock: LockFact | None
+    journals: tuple[JournalFact, ...]
+    server: ServerState | None
+    holders: tuple[ProcessFact, ...]
+    gpus: tuple[Gpu, ...]

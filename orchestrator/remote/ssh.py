@@ -1,0 +1,250 @@
+"""The node over SSH: one fabric connection a hop, each with its host key checked, keys only, and no prompt ever.
+
+Round trips are counted here: the socket sends without Nagle's delay, and a key is offered with its signature at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import fabric
+import paramiko
+from paramiko.auth_strategy import AuthSource, AuthStrategy
+from paramiko.config import SSHConfig
+
+from orchestrator.errors import ConnectionLost, DynspecError
+from orchestrator.remote import identities
+from orchestrator.remote.forward import forward
+from orchestrator.remote.host_key import HostKeyCheck
+from orchestrator.remote.known_hosts import HostKey
+from orchestrator.remote.ssh_config import HostConfig, resolve
+from orchestrator.remote.ssh_errors import explain, session_refused
+from orchestrator.remote.target import Target
+from orchestrator.remote.transport import ConnectSettings, Tail
+
+KEEPALIVE_S = 15
+LOG_CHANNEL = "dynspec.ssh"
+
+# paramiko logs what it also raises; without a handler of ours that would land on the user's screen.
+logging.getLogger(LOG_CHANNEL).addHandler(logging.NullHandler())
+
+
+class SshPipe:
+    def __init__(self, channel: paramiko.Channel, label: str) -> None:
+        self._channel = channel
+        self._label = label
+        self._stderr = Tail(channel.recv_stderr)
+
+    def read(self, size: int) -> bytes:
+        return self._channel.recv(size)
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._channel.sendall(data)
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            raise ConnectionLost(f"{self._label}: the connection no longer takes data ({error})") from error
+
+    def close_stdin(self) -> None:
+        try:
+            self._channel.shutdown_write()
+        except (OSError, EOFError):
+            pass
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def stderr_tail(self) -> str:
+        return self._stderr.text()
+
+    def exit_status(self, timeout_s: float) -> int | None:
+        if not self._channel.status_event.wait(timeout_s):
+            return None
+        status = self._channel.recv_exit_status()
+        return None if status == -1 else status
+
+
+class SshTransport:
+    def __init__(self, label: str, connections: list[fabric.Connection], timeout_s: float) -> None:
+        self._label = label
+        self._connections = connections
+        self._timeout_s = timeout_s
+
+    @property
+    def label(self) -> str:
+        return self._label
+
+    def execute(self, command: str) -> SshPipe:
+        try:
+            channel = self._transport.open_session(timeout=self._timeout_s)
+            channel.exec_command(command)
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise session_refused(self._label, error) from error
+        return SshPipe(channel, self._label)
+
+    def forward(self, port: int) -> AbstractContextManager[int]:
+        def connect() -> paramiko.Channel:
+            return self._transport.open_channel(
+                "direct-tcpip", ("127.0.0.1", port), ("127.0.0.1", 0), timeout=self._timeout_s
+            )
+
+        return forward(connect)
+
+    def close(self) -> None:
+        # The first hop first: what runs through a closed hop is closed without a word to a peer that may be frozen.
+        for connection in self._connections:
+            connection.client.close()
+
+    @property
+    def _transport(self) -> paramiko.Transport:
+        transport = self._connections[-1].transport
+        if transport is None or not transport.is_active():
+            raise ConnectionLost(f"{self._label}: the connection has ended")
+        return transport  # type: ignore[no-any-return]
+
+
+def connect(target: Target, settings: ConnectSettings) -> SshTransport:
+    """Connect hop by hop. Raises ConnectionFailed naming the hop, the reason and what helps."""
+    hops = resolve(target, settings.ssh_config)
+    opened: list[fabric.Connection] = []
+    try:
+        for hop in hops:
+            pin = settings.host_key if hop is hops[-1] else None
+            opened.append(_open_hop(hop, opened[-1] if opened else None, settings, pin))
+    except BaseException:
+        for connection in opened:
+            connection.client.close()
+        raise
+    return SshTransport(str(target), opened, settings.timeout_s)
+
+
+def _open_hop(
+    hop: HostConfig, via: fabric.Connection | None, settings: ConnectSettings, pin: str | None
+) -> fabric.Connection:
+    check = HostKeyCheck.of(hop, settings.known_hosts, pin)
+    began = time.monotonic()
+    stream: Any = None
+    connection: fabric.Connection | None = None
+    try:
+        stream = _stream(hop, via, settings.timeout_s)
+        connection = _connection(hop, stream, check, settings.timeout_s - (time.monotonic() - began))
+        connection.open()
+        connection.transport.set_keepalive(KEEPALIVE_S)
+    except BaseException as error:
+        if connection is not None:
+            connection.client.close()
+        if stream is not None:
+            stream.close()
+        if isinstance(error, DynspecError) or not isinstance(error, Exception):
+            raise
+        raise explain(error, hop, settings.timeout_s, time.monotonic() - began) from error
+    return connection
+
+
+def _connection(hop: HostConfig, stream: Any, check: HostKeyCheck, left_s: float) -> fabric.Connection:
+    strategy = partial(_KeysInOrder, hop)
+    config = fabric.Config(
+        lazy=True,  # neither fabric.yml nor an ssh configuration: `hop` is resolved already
+        ssh_config=SSHConfig(),
+        overrides={"authentication": {"strategy_class": strategy}, "load_ssh_configs": False},
+    )
+    connection = fabric.Connection(
+        hop.hostname,
+        user=hop.user,
+        port=hop.port,
+        config=config,
+        forward_agent=False,
+        connect_kwargs={
+            "sock": stream,
+            "timeout": left_s,
+            "banner_timeout": left_s,
+            "auth_timeout": max(left_s, identities.AGENT_TIMEOUT_S),
+            "transport_factory": partial(_transport, check, left_s),
+        },
+    )
+    connection.client.set_log_channel(LOG_CHANNEL)
+    connection.client.set_missing_host_key_policy(_Strict(check))
+    return connection
+
+
+def _transport(check: HostKeyCheck, handshake_s: float, stream: Any, **options: Any) -> paramiko.Transport:
+    transport = paramiko.Transport(stream, **options)
+    transport.handshake_timeout = handshake_s
+    security = transport.get_security_options()
+    security.key_types = check.algorithms(tuple(security.key_types))
+    return transport
+
+
+class _Strict(paramiko.MissingHostKeyPolicy):
+    """Sees every key: the client's own tables stay empty, because they decide by one key type and know no patterns."""
+
+    def __init__(self, check: HostKeyCheck) -> None:
+        self._check = check
+
+    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
+        self._check.verify(HostKey(key.get_name(), key.asbytes()))
+
+
+class _KeysInOrder(AuthStrategy):
+    def __init__(self, hop: HostConfig, ssh_config: object, fabric_config: object, username: str) -> None:
+        super().__init__(ssh_config=SSHConfig())
+        self._hop = hop
+
+    def get_sources(self) -> Iterator[AuthSource]:
+        raise NotImplementedError  # `authenticate` does not use sources: it has to see why each key was refused
+
+    def authenticate(self, transport: paramiko.Transport) -> None:  # type: ignore[override]
+        identities.authenticate(transport, self._hop)
+
+
+def _stream(hop: HostConfig, via: fabric.Connection | None, timeout_s: float) -> Any:
+    """A socket, or a channel through the hop before."""
+    if via is not None:
+        return via.transport.open_channel(
+            "direct-tcpip", (hop.hostname, hop.port), ("", 0), timeout=timeout_s
+        )
+    if hop.proxy_command:
+        return _proxy(hop.proxy_command)
+    return _dial(hop, timeout_s)
+
+
+def _dial(hop: HostConfig, timeout_s: float) -> socket.socket:
+    last = OSError(f"{hop.hostname} has no address")
+    for family, kind, proto, _, address in socket.getaddrinfo(
+        hop.hostname, hop.port, hop.family, socket.SOCK_STREAM
+    ):
+        link = socket.socket(family, kind, proto)
+        try:
+            link.settimeout(timeout_s)
+            _tune(link)
+            link.connect(address)
+        except OSError as error:
+            link.close()
+            last = error
+            continue
+        return link
+    raise last
+
+
+def _tune(link: socket.socket) -> None:
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def _proxy(command: str) -> socket.socket:
+    """ProxyCommand by the shell, as ssh runs it, on one end of a socket pair."""
+    near, far = socket.socketpair()
+    with far:
+        subprocess.Popen(
+            ["/bin/sh", "-c", f"exec {command}"],
+            stdin=far.fileno(),
+            stdout=far.fileno(),
+            start_new_session=True,
+        )
+    return near
