@@ -1,11 +1,13 @@
 """Real SGLang trees for tests: `wheel_tree(version)` fetches and unpacks once, under `.cache/`.
 
-Run as a program it writes the hashes of a patch anew: `python -m tests.wheels spec_banner`.
+Run as a program it writes anew what is derived from the releases: the hashes of a patch
+(`python -m tests.wheels spec_banner`) or the history of server flags (`python -m tests.wheels flags`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +15,7 @@ from pathlib import Path
 from orchestrator.demo.wheel import wheel_tree
 from orchestrator.model.facts import FileFact, Tree
 from orchestrator.patchset import Patch, decode_source, load_patch, needed_files
+from orchestrator.server_flags import SERVER_ARGS, Flag, flag_files, known_flags
 
 ROOT = Path(__file__).resolve().parents[1]
 PATCHES = ROOT / "patches"
@@ -87,6 +90,40 @@ def relist(folder: Path, versions: Iterable[str]) -> None:
     manifest.write_text(f"{head}\n{listing_yaml(load_patch(folder), versions)}")
 
 
+def flags_of(version: str) -> dict[str, Flag]:
+    """The flags that a release declares, as read from its sources."""
+    package = wheel_tree(version)
+    server_args = read_sources(package, (SERVER_ARGS,))[SERVER_ARGS]
+    texts = read_sources(package, flag_files(server_args or ""))
+    return known_flags({path: text for path, text in texts.items() if text is not None})
+
+
+def history_data(versions: Iterable[str]) -> dict[str, object]:
+    """What `orchestrator/server_flags/history.json` holds: flags that not all releases have."""
+    flags = {version: flags_of(version) for version in versions}
+    spans: dict[str, tuple[str, str]] = {}
+    for name in sorted({name for known in flags.values() for name in known}):
+        having = [version for version, known in flags.items() if name in known]
+        if len(having) < len(flags):
+            spans[name] = (having[0], having[-1])
+    instead = {
+        name: flag.instead for known in flags.values() for name, flag in sorted(known.items()) if flag.instead
+    }
+    return {"releases": list(flags), "spans": spans, "instead": instead}
+
+
+def history_text() -> str:
+    """The text of `history.json`, one flag a line."""
+    data = history_data((*TWO_WORKERS, *LATER))
+    parts = [f' "releases": {json.dumps(data["releases"])}']
+    for key in ("spans", "instead"):
+        rows = ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(data[key].items()))
+        parts.append(f' "{key}": {{\n{rows}\n }}')
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
 if __name__ == "__main__":
-    patch_folder = PATCHES / sys.argv[1]
-    relist(patch_folder, sys.argv[2:] or TWO_WORKERS)
+    if sys.argv[1] == "flags":
+        (ROOT / "orchestrator/server_flags/history.json").write_text(history_text())
+    else:
+        relist(PATCHES / sys.argv[1], sys.argv[2:] or TWO_WORKERS)
