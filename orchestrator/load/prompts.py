@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -68,8 +69,18 @@ def builtin(kinds: Sequence[str] = BUILTIN_KINDS) -> tuple[str, ...]:
 
 
 def _carried(kind: str) -> list[str]:
-    text = resources.files(__package__).joinpath("texts", f"{kind}.txt").read_text(encoding="utf-8")
-    return [part.strip("\n") for part in text.split(_SEPARATOR)]
+    """The prompts of one text file; a line `@name` stands for the block of that name in tools.txt."""
+    blocks = dict(block.split("\n", 1) for block in _text("tools").removeprefix("@").split("\n@"))
+
+    def block(match: re.Match[str]) -> str:
+        return blocks[match[1]].strip("\n")
+
+    parts = _text(kind).split(_SEPARATOR)
+    return [re.sub(r"^@([a-z]+)$", block, part.strip("\n"), flags=re.MULTILINE) for part in parts]
+
+
+def _text(name: str) -> str:
+    return resources.files(__package__).joinpath("texts", f"{name}.txt").read_text(encoding="utf-8")
 
 
 def load_file(path: Path) -> Iterator[Prompt]:
