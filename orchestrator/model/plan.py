@@ -152,10 +152,15 @@ class BootPlan:
 
 @dataclass(frozen=True)
 class WorkerPath:
-    """Which EAGLE worker an arm's server will use, and why. `worker` is v1, v2 or none."""
+    """Which speculative worker an arm's server will use, and why.
+
+    `worker` is v1, v2, none (no speculation), other (an algorithm with a worker of its own), unknown (a release
+    whose rules were not read) or refused (the server would exit on these arguments).
+    """
 
     worker: str
     why: str
+    files: tuple[str, ...] = ()  # package-relative paths of the worker in use
 
 
 @dataclass(frozen=True)

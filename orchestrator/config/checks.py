@@ -1,0 +1,185 @@
+"""What no single key shows: whether arms can start, and whether the sweep can answer the question asked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from orchestrator.config.kinds import nearest
+from orchestrator.config.tree import Problem, Problems, TreeNode, place
+from orchestrator.model.experiment import Arm, Node, Prompts, Server, Sweep
+from orchestrator.model.speculation import (
+    SPECULATIVE_RUNNING_LIMIT,
+    SPELLINGS,
+    THRESHOLD_FLAG,
+    algorithm,
+    gpus_needed,
+    running_limit,
+    setting,
+    threshold,
+)
+
+_SGLANG = "sglang.launch_server"
+_NEEDS_DRAFT = ("EAGLE", "EAGLE3", "STANDALONE", "DFLASH")  # NEXTN, NGRAM and others bring their own
+_LOOPBACK = ("127.0.0.1", "localhost", "0.0.0.0", "::")
+
+
+def check_node(node: Node, root: TreeNode, problems: Problems) -> None:
+    """`free` and `free_list` must agree."""
+    if node.free == "listed" and not node.free_list:
+        text = "listed needs free_list: [{user: alice, command: sglang}]"
+        problems.add(place(root, "node", "free"), "node.free", text)
+    if node.free_list and node.free != "listed":
+        text = f"has no effect with free: {node.free}; write free: listed"
+        problems.add(place(root, "node", "free_list"), "node.free_list", text)
+
+
+def check_arms(
+    arms: Iterable[Arm],
+    server: Server,
+    node: Node | None,
+    patches: Collection[str] | None,
+    root: TreeNode,
+    problems: Problems,
+) -> None:
+    """Arms that could not start, or would not be what they are called."""
+    for arm in arms:
+        for keys, text in _arm_faults(arm, server, node, patches):
+            path = ("arms", arm.name, *keys)
+            problems.add(place(root, *path), ".".join(path), text)
+
+
+def _arm_faults(
+    arm: Arm, server: Server, node: Node | None, patches: Collection[str] | None
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    for patch in arm.patches:
+        if patches is not None and patch not in patches:
+            yield ("patches",), f"no patch is called `{patch}`{nearest(patch, patches)}"
+    yield from _spelling_faults(arm)
+    if server.module == _SGLANG:
+        yield from _sglang_faults(arm)
+    if node is not None and node.gpus != "all" and "CUDA_VISIBLE_DEVICES" in arm.env:
+        yield ("env", "CUDA_VISIBLE_DEVICES"), "node.gpus sets this variable; keep one of the two"
+    if node is not None and isinstance(node.gpus, tuple) and gpus_needed(arm) > len(node.gpus):
+        yield ("args",), f"needs {gpus_needed(arm)} GPUs (tp x pp), and node.gpus lists {len(node.gpus)}"
+
+
+def _spelling_faults(arm: Arm) -> Iterator[tuple[tuple[str, ...], str]]:
+    """argparse takes abbreviations; dynspec reads these flags too, so they must be written out, and once."""
+    known = {spelling for spellings in SPELLINGS.values() for spelling in spellings}
+    for key in arm.args:
+        meant = next((flag for flag in SPELLINGS if flag.startswith(key) and key not in known), None)
+        if meant is not None and key.startswith(("speculative-", "max-run", "disable-over")):
+            yield ("args", key), f"an abbreviation; write {meant}"
+    for flag, spellings in SPELLINGS.items():
+        used = [key for key in arm.args if key in spellings]
+        if len(used) > 1:
+            yield (
+                ("args", used[-1]),
+                f"`{used[0]}` and `{used[-1]}` are the same flag ({flag}); keep one spelling",
+            )
+
+
+def _sglang_faults(arm: Arm) -> Iterator[tuple[tuple[str, ...], str]]:
+    if setting(arm, "model-path") is None:
+        yield ("args",), "no model: server.args needs model-path"
+    if "port" in arm.args:
+        yield (
+            ("args", "port"),
+            "write server.port instead; dynspec passes it on and talks to the server there",
+        )
+    if "host" in arm.args and arm.args["host"] not in _LOOPBACK:
+        yield (
+            ("args", "host"),
+            f"dynspec talks to the server on the node's loopback; write one of {', '.join(_LOOPBACK)}",
+        )
+    name = algorithm(arm)
+    if name in _NEEDS_DRAFT and setting(arm, "speculative-draft-model-path") is None:
+        own = (
+            "; for a model with a draft head of its own write speculative-algorithm: NEXTN"
+            if name == "EAGLE"
+            else ""
+        )
+        yield (
+            ("args",),
+            f"{name} without speculative-draft-model-path would load the target as its own draft{own}",
+        )
+    if name is None:
+        yield from _idle_flags(arm)
+
+
+def _idle_flags(arm: Arm) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Settings of speculation in an arm that does not speculate: nearly always a forgotten algorithm."""
+    idle = [flag for flag in SPELLINGS if flag.startswith("speculative-") and setting(arm, flag) is not None]
+    if idle:
+        yield (
+            ("args",),
+            f"{idle[0]} without speculative-algorithm has no effect; add the algorithm or remove it",
+        )
+
+
+def check_sweep(sweep: Sweep, arms: Iterable[Arm], root: TreeNode, problems: Problems) -> None:
+    """Prompts, endpoint and tokenizer must go together."""
+    if sweep.prompts.source == "input_ids" and sweep.endpoint != "generate":
+        text = "token ids can only be sent to /generate; write endpoint: generate"
+        problems.add(place(root, "sweep", "endpoint"), "sweep.endpoint", text)
+    for arm in arms:
+        if setting(arm, "skip-tokenizer-init") is True and sweep.prompts.source != "input_ids":
+            text = f"arm {arm.name} serves without a tokenizer; write {{source: input_ids, vocab: N}}"
+            problems.add(place(root, "sweep", "prompts"), "sweep.prompts", text)
+
+
+def warnings(arms: tuple[Arm, ...], sweep: Sweep, root: TreeNode) -> Iterator[Problem]:
+    """What runs, and may not mean what its author thinks."""
+    for keys, text in _notes(arms, sweep):
+        yield Problem(place(root, *keys), ".".join(keys), text)
+
+
+def _notes(arms: tuple[Arm, ...], sweep: Sweep) -> Iterator[tuple[tuple[str, ...], str]]:
+    for arm in arms:
+        for text in _threshold_notes(arm, sweep):
+            yield ("arms", arm.name, "args", THRESHOLD_FLAG), text
+        for text in _limit_notes(arm, sweep):
+            yield ("arms", arm.name), text
+    for text in _prompt_notes(arms, sweep.prompts):
+        yield ("sweep", "prompts"), text
+    if sweep.requests_per_slot == 1:
+        text = "1 leaves little between the first burst and the drain; 3 or more give a steady window"
+        yield ("sweep", "requests_per_slot"), text
+    for first, second in _twins(arms):
+        yield ("arms", second), f"is the same as arm {first}: an A/A comparison"
+
+
+def _threshold_notes(arm: Arm, sweep: Sweep) -> Iterator[str]:
+    limit = threshold(arm)
+    if limit is None or limit <= 0 or (sweep.load.kind == "straddle" and sweep.load.around == limit):
+        return
+    low, high = min(sweep.concurrency), max(sweep.concurrency)
+    if high <= limit:
+        yield f"the sweep (up to {high}) never goes above {limit}: this arm always speculates; add {limit + 1} or more"
+    elif low > limit:
+        yield f"the sweep (from {low}) never goes down to {limit}: this arm never speculates; add {limit} or fewer"
+
+
+def _limit_notes(arm: Arm, sweep: Sweep) -> Iterator[str]:
+    limit = running_limit(arm)
+    above = [str(value) for value in dict.fromkeys(sweep.concurrency) if limit is not None and value > limit]
+    if not above:
+        return
+    if setting(arm, "max-running-requests") is None:
+        why = f"speculation quietly sets max-running-requests to {SPECULATIVE_RUNNING_LIMIT}; write it for all arms"
+    else:
+        why = "that is its max-running-requests"
+    yield f"concurrency {', '.join(above)} measures queueing, since the server runs {limit} requests at once ({why})"
+
+
+def _prompt_notes(arms: Iterable[Arm], prompts: Prompts) -> Iterator[str]:
+    if prompts.source == "input_ids" and prompts.path is None and any(arm.speculates for arm in arms):
+        yield "made-up token ids: how often drafts are accepted on them says nothing about real text"
+
+
+def _twins(arms: tuple[Arm, ...]) -> Iterator[tuple[str, str]]:
+    for index, arm in enumerate(arms):
+        for other in arms[:index]:
+            if (arm.args, arm.env, arm.patches) == (other.args, other.env, other.patches):
+                yield other.name, arm.name
+                break

@@ -1,0 +1,294 @@
+"""Kinds of values: each knows how to read itself strictly and how to say itself in JSON Schema.
+
+`read` returns the value, or `BAD` after it has added a problem. Checking and schema stand in one class, so that
+an editor and `dynspec validate` cannot disagree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from orchestrator.config.scalars import NULL, Null, Refused, describe, kind_of, read_plain, shorten
+from orchestrator.config.tree import ListNode, Problems, ScalarNode, TreeNode
+
+Json = dict[str, object]
+
+
+class Bad:
+    """What a kind returns for a value that it refused; the problem is in the list."""
+
+
+BAD: Final = Bad()
+
+
+class Kind(Protocol):
+    def read(self, node: TreeNode, path: str, problems: Problems) -> object: ...
+
+    def schema(self) -> Json: ...
+
+    def spell(self, value: object) -> object:
+        """A value of this kind as the file would write it, for defaults in the schema."""
+        ...
+
+
+def plain(node: TreeNode, path: str, problems: Problems, wanted: str) -> str | int | float | bool | Bad:
+    """A scalar that YAML 1.1 and 1.2 read alike, or BAD."""
+    if not isinstance(node, ScalarNode):
+        problems.add(node.where, path, f"{describe(node)} where {wanted} is wanted")
+        return BAD
+    value = read_plain(node)
+    if isinstance(value, Refused):
+        problems.add(node.where, path, value.text)
+        return BAD
+    if isinstance(value, Null):
+        problems.add(node.where, path, f"null where {wanted} is wanted; delete the entry")
+        return BAD
+    return value
+
+
+def wrong(node: TreeNode, path: str, problems: Problems, wanted: str, how: str = "") -> Bad:
+    tail = f"; {how}" if how else ""
+    problems.add(node.where, path, f"{describe(node)} where {wanted} is wanted{tail}")
+    return BAD
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean x?` for the closest known word, else the known words, else nothing."""
+    from difflib import get_close_matches  # only wanted when something is wrong
+
+    names = list(known)
+    close = get_close_matches(word, names, n=1, cutoff=0.6) or [
+        name for name in names if name.lower() == word.lower()
+    ]
+    if close:
+        return f"; did you mean `{close[0]}`?"
+    return f"; known: {', '.join(names)}" if names else ""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Text. `pattern` is a whole match with `pattern_words` for people; `home` lets a bare `~` mean the home folder."""
+
+    what: str = "text"
+    pattern: str = ""
+    pattern_words: str = ""
+    home: bool = False
+
+    def read(self, node: TreeNode, path: str, problems: Problems) -> str | Bad:
+        if self.home and isinstance(node, ScalarNode) and node.text == "~":
+            return "~"
+        value = plain(node, path, problems, self.what)
+        if isinstance(value, Bad):
+            return BAD
+        if not isinstance(value, str):
+            assert isinstance(node, ScalarNode)
+            return wrong(node, path, problems, self.what, f'write "{shorten(node.text)}" for the text')
+        if not value.strip() or "\0" in value:
+            return wrong(node, path, problems, self.what)
+        if self.pattern and not re.fullmatch(self.pattern, value):
+            return wrong(node, path, problems, self.what, self.pattern_words)
+        return value
+
+    def schema(self) -> Json:
+        found: Json = {"type": "string", "minLength": 1}
+        if self.pattern:
+            found["pattern"] = f"^({self.pattern})$"
+        return {"type": ["string", "null"], "minLength": 1} if self.home else found
+
+    def spell(self, value: object) -> object:
+        return value
+
+
+@dataclass(frozen=True)
+class Choice:
+    options: tuple[str, ...]
+
+    def read(self, node: TreeNode, path: str, problems: Problems) -> str | Bad:
+        value = plain(node, path, problems, f"one of {', '.join(self.options)}")
+        if isinstance(value, Bad):
+            return BAD
+        if value not in self.options:
+            problems.add(
+                node.where, path, f"{describe(node)} is not known here{nearest(str(value), self.options)}"
+            )
+            return BAD
+        return str(value)
+
+    def schema(self) -> Json:
+        return {"enum": list(self.options)}
+
+    def spell(self, value: object) -> object:
+        return value
+
+
+@dataclass(frozen=True)
+class Flag:
+    def read(self, node: TreeNode, path: str, problems: Problems) -> bool | Bad:
+        value = plain(node, path, problems, "true or false")
+        if isinstance(value, bool | Bad):
+            return value
+        return wrong(node, path, problems, "true or false")
+
+    def schema(self) -> Json:
+        return {"type": "boolean"}
+
+    def spell(self, value: object) -> object:
+        return value
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An integer within low..high, both included."""
+
+    low: int = 0
+    high: int = 10**9
+    what: str = "a whole number"
+
+    def read(self, node: TreeNode, path: str, problems: Problems) -> int | Bad:
+        value = plain(node, path, problems, self.what)
+        if isinstance(value, Bad):
+            return BAD
+        if isinstance(value, bool) or not isinstance(value, int):
+            quoted = isinstance(node, ScalarNode) and node.quoted and node.text.isdigit()
+            return wrong(node, path, problems, self.what, "write it without quotes" if quoted else "")
+        if not self.low <= value <= self.high:
+            problems.add(node.where, path, f"{value} is outside {self.low} to {self.high}")
+            return BAD
+        return value
+
+    def schema(self) -> Json:
+        return {"type": "integer", "minimum": self.low, "maximum": self.high}
+
+    def spell(self, value: object) -> object:
+        return value
+
+
+@dataclass(frozen=True)
+class Real:
+    """A number within low..high, both included; an integer is a number too."""
+
+    low: float
+    high: float
+
+    def read(self, node: TreeNode, path: str, problems: Problems) -> float | Bad:
+        value = plain(node, path, problems, "a number")
+        if isinstance(value, Bad):
+            return BAD
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return wrong(node, path, problems, "a number")
+        if not self.low <= value <= self.high:
+            problems.add(node.where, path, f"{value} is outside {self.low:g} to {self.high:g}")
+            return BAD
+        return float(value)
+
+    def schema(self) -> Json:
+        return {"type": "number", "minimum": self.low, "maximum": self.high}
+
+    def spell(self, value: object) -> object:
+        return value
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number with a unit: `30s`, `8/s`, `3%`. `units` gives the factor to the stored unit."""
+
+    what: str
+    example: str
+    units: dict[str, float]
+    low: float = 0.0
+    high: float = float("inf")
+
+    @property
+    def pattern(self) -> str:
+        return rf"(0|[1-9][0-9]{{0,8}})(\.[0-9]{{1,6}})?({'|'.join(map(re.escape, self.units))})"
+
+    def read(self, node: TreeNode, path: str, problems: Problems) -> float | Bad:
+        wanted = f"{self.what} such as {self.example}"
+        if isinstance(node, ScalarNode) and kind_of(node) in ("int", "float"):
+            as_read = describe(node)
+            problems.add(node.where, path, f"`{shorten(node.text)}` is read as {as_read}; write {wanted}")
+            return BAD
+        value = plain(node, path, problems, wanted)
+        if isinstance(value, Bad):
+            return BAD
+        match = re.fullmatch(self.pattern, value) if isinstance(value, str) else None
+        if match is None:
+            return wrong(node, path, problems, wanted)
+        amount = float(match[1] + (match[2] or "")) * self.units[match[3]]
+        if not self.low <= amount <= self.high:
+            problems.add(node.where, path, f"`{value}`: {self._range()} is wanted")
+            return BAD
+        return amount
+
+    def _range(self) -> str:
+        low = f"at least {self.spell(self.low)}"
+        return low if self.high == float("inf") else f"{low} and at most {self.spell(self.high)}"
+
+    def schema(self) -> Json:
+        return {"type": "string", "pattern": f"^{self.pattern}$"}
+
+    def spell(self, value: object) -> object:
+        assert isinstance(value, int | float)
+        for unit, factor in sorted(self.units.items(), key=lambda item: -item[1]):
+            if value and value % factor == 0:
+                return f"{value / factor:g}{unit}"
+        unit, factor = min(self.units.items(), key=lambda item: item[1])
+        return f"{value / factor:g}{unit}"
+
+
+def duration(low: float = 0.001, high: float = 7 * 86400.0) -> Measure:
+    return Measure("a duration", "30s, 10m or 2h", {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}, low, high)
+
+
+PERCENT = Measure("a share", "3%", {"%": 0.01}, 0.0, 1.0)
+RATE = Measure("a rate", "8/s", {"/s": 1.0}, 0.001, 100_000.0)
+
+
+@dataclass(frozen=True)
+class ListOf:
+    item: Kind
+    what: str
+    unique: bool = False
+
+    def read(self, node: TreeNode, path: str, problems: Problems) -> tuple[object, ...] | Bad:
+        if not isinstance(node, ListNode):
+            return wrong(node, path, problems, f"a list of {self.what}", "write [a, b] or one `- ` line each")
+        if not node.items:
+            problems.add(node.where, path, f"an empty list; at least one of {self.what} is wanted")
+            return BAD
+        values = [self.item.read(item, f"{path}[{index}]", problems) for index, item in enumerate(node.items)]
+        if any(isinstance(value, Bad) for value in values):
+            return BAD
+        for index, value in enumerate(values):
+            if self.unique and value in values[:index]:
+                problems.add(node.items[index].where, f"{path}[{index}]", f"`{value}` stands here twice")
+                return BAD
+        return tuple(values)
+
+    def schema(self) -> Json:
+        return {"type": "array", "items": self.item.schema(), "minItems": 1, "uniqueItems": self.unique}
+
+    def spell(self, value: object) -> object:
+        return list(value) if isinstance(value, tuple) else value
+
+
+@dataclass(frozen=True)
+class Anything:
+    """Taken as it is and not looked at: the `lock:` section of a lock file."""
+
+    def read(self, node: TreeNode, path: str, problems: Problems) -> None:
+        return None
+
+    def schema(self) -> Json:
+        return {}
+
+    def spell(self, value: object) -> object:
+        return value
+
+
+def is_null(node: TreeNode) -> bool:
+    """An explicit null, which counts as a key that was not written."""
+    return isinstance(node, ScalarNode) and read_plain(node) == NULL

@@ -1,0 +1,12 @@
+"""Experiment + Facts + patch sets -> Plan: every step of a run with its undo, as a value. Pure.
+
+`dynspec plan` prints the value and `dynspec run` executes it; neither knows anything the other does not.
+"""
+
+from __future__ import annotations
+
+from orchestrator.plan.build import Done, build_plan
+from orchestrator.plan.fit import refuse_locked
+from orchestrator.plan.render import render_plan
+
+__all__ = ["Done", "build_plan", "refuse_locked", "render_plan"]

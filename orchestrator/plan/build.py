@@ -1,0 +1,247 @@
+"""The steps of a run, in the contract's order."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from orchestrator.command import expand_home, launch_argv, server_env
+from orchestrator.errors import DoesNotFit
+from orchestrator.model.experiment import Arm, Experiment, Sweep
+from orchestrator.model.facts import Facts
+from orchestrator.model.plan import (
+    ApplyEdits,
+    BootPlan,
+    Canary,
+    Collect,
+    FreeGpus,
+    Guard,
+    Launch,
+    MakeReport,
+    PatchSet,
+    Plan,
+    RestoreFiles,
+    RunPoint,
+    Smoke,
+    StartServer,
+    Step,
+    StopServer,
+    Unlock,
+    WaitReady,
+)
+from orchestrator.plan.fit import Context, check_fit
+from orchestrator.plan.gpus import may_stop
+from orchestrator.plan.order import boot_order, canary_concurrency
+from orchestrator.workers import worker_path
+
+ORIGINAL = PatchSet("original", (), (), ())
+
+
+@dataclass(frozen=True)
+class Done:
+    """What an earlier part of the run finished: (arm, boot, point index). A boot is done when all its points are."""
+
+    points: frozenset[tuple[str, int, int]] = field(default_factory=frozenset)
+
+
+def build_plan(
+    experiment: Experiment,
+    facts: Facts,
+    patch_sets: tuple[PatchSet, ...],
+    *,
+    arms: Collection[str] = (),
+    patch_workers: Mapping[str, tuple[str, ...]] | None = None,
+    done: Done | None = None,
+    may_wait: bool = False,
+    own_run: str | None = None,
+    allow_kill: bool = False,
+    boot_minutes: Mapping[str, float] | None = None,
+) -> Plan:
+    """Every step with its undo, or NodeBusy / DoesNotFit with every reason why not.
+
+    `arms`: names to run (empty: all). `patch_workers`: per patch the EAGLE workers it touches. `done`: what
+    --resume keeps. `own_run`: this run's id once it holds the lock. `allow_kill`: consent to `free: all`.
+    `boot_minutes`: minutes that one boot of each arm took before, for the estimate of GPU time.
+    """
+    chosen = tuple(arm for arm in experiment.arms if not arms or arm.name in arms)
+    sets = {arm.name: _set_of(arm, patch_sets) for arm in chosen}
+    version = facts.tree.version if facts.tree is not None else None
+    context = Context(
+        experiment,
+        facts,
+        chosen,
+        sets,
+        {arm.name: worker_path(version, arm) for arm in chosen},
+        patch_workers or {},
+        may_wait,
+        own_run,
+        allow_kill,
+    )
+    warnings = check_fit(context)
+    points = (done or Done()).points
+    boots = [
+        _Boot(context, arm, boot, tuple(_left(experiment.sweep, arm, boot, points)))
+        for arm, boot in boot_order(chosen, experiment.sweep.repeats)
+    ]
+    boots = [boot for boot in boots if boot.points]
+    minutes, why = _gpu_minutes(context, boots, boot_minutes)
+    return Plan(
+        steps=tuple(_steps(context, boots)),
+        boots=tuple(BootPlan(boot.arm.name, boot.number, sets[boot.arm.name].name) for boot in boots),
+        patch_sets=tuple({item.name: item for item in sets.values()}.values()),
+        worker_paths=dict(context.paths),
+        warnings=warnings
+        if boots
+        else (*warnings, "every boot and point is finished: only the report is made"),
+        gpu_minutes=minutes,
+        gpu_minutes_why=why,
+    )
+
+
+def _set_of(arm: Arm, patch_sets: tuple[PatchSet, ...]) -> PatchSet:
+    for item in patch_sets:
+        if item.patches == arm.patches:
+            return item
+    if not arm.patches:
+        return ORIGINAL
+    raise DoesNotFit(f"arm {arm.name}: no edits were computed for {'+'.join(arm.patches)}")
+
+
+def _left(sweep: Sweep, arm: Arm, boot: int, done: Collection[tuple[str, int, int]]) -> Iterator[RunPoint]:
+    for index, concurrency in enumerate(sweep.concurrency):
+        if (arm.name, boot, index) not in done:
+            yield RunPoint(arm.name, boot, index, concurrency)
+
+
+@dataclass(frozen=True)
+class _Boot:
+    context: Context
+    arm: Arm
+    number: int
+    points: tuple[RunPoint, ...]
+
+    @property
+    def patch_set(self) -> PatchSet:
+        return self.context.sets[self.arm.name]
+
+
+def _steps(context: Context, boots: list[_Boot]) -> Iterator[Step]:
+    experiment = context.experiment
+    formats = experiment.report.formats
+    report = Step("report", MakeReport(formats), None, f"make the report: {', '.join(formats)}")
+    if not boots:
+        yield report
+        return
+    yield _guard(experiment)
+    used = {boot.patch_set.name: boot.patch_set for boot in boots}
+    for item in used.values():
+        names = ", ".join(name for name, other in context.sets.items() if other.name == item.name)
+        text = (
+            f"smoke {item.name} in a copy that no server sees: compiles, imports, arguments of {names} parse"
+        )
+        yield Step("smoke", Smoke(item), None, text)
+    patched = any(item.edits for item in used.values())
+    for position, boot in enumerate(boots):
+        yield from _boot_steps(boot, patched, free_first=position == 0 and _serves_from_tree(context))
+    if patched:
+        yield Step("restore", RestoreFiles(), None, "put every changed file back and verify it by hash")
+    yield Step("unlock", Unlock(), None, "close the journal and unlock the node")
+    yield Step("collect", Collect(), None, "fetch logs and records")
+    yield report
+
+
+def _guard(experiment: Experiment) -> Step:
+    node, wait_s = experiment.node, experiment.limits.lock_wait_s
+    waiting = f", waiting for it up to {wait_s:.0f} s" if wait_s else ""
+    text = (
+        f"lock the node{waiting}; its guardian gives it back after {node.lease_s:.0f} s without a controller"
+    )
+    return Step("guardian", Guard(node.workdir, node.lease_s, wait_s), Unlock(), text)
+
+
+def _serves_from_tree(context: Context) -> bool:
+    """Processes that serve from the tree must be gone before it is patched."""
+    rules = context.experiment.node.free_list
+    return any(may_stop(process, context.policy, rules) for process in context.facts.tree_processes)
+
+
+def _boot_steps(boot: _Boot, patched: bool, *, free_first: bool) -> Iterator[Step]:
+    swap = [_swap(boot.patch_set)] if patched else []
+    free = [_free(boot.context)]
+    yield from (*free, *swap) if free_first else (*swap, *free)
+    yield from _launch_steps(boot)
+    for point in boot.points:
+        yield Step("points", point, None, _point_text(boot.context.experiment.sweep, point.concurrency))
+    text = f"stop {boot.arm.name}; its processes, port and GPU memory are proven gone"
+    yield Step("stop", StopServer(), None, text)
+
+
+def _swap(item: PatchSet) -> Step:
+    if not item.edits:
+        return Step(
+            "swap", ApplyEdits(item), RestoreFiles(), "original bytes in every file, verified by hash"
+        )
+    paths = ", ".join(edit.path for edit in item.edits)
+    return Step(
+        "swap", ApplyEdits(item), RestoreFiles(), f"put {item.name} in place, verified by hash: {paths}"
+    )
+
+
+def _free(context: Context) -> Step:
+    node = context.experiment.node
+    words = {
+        "own": "check that the GPUs are free; only what dynspec started may be stopped",
+        "wait": f"wait until the GPUs are free, at most {context.experiment.limits.free_s:.0f} s",
+        "listed": "stop holders of the GPUs that match free_list",
+        "all": "stop every holder of the GPUs",
+    }
+    effect = FreeGpus(context.policy, node.free_list, context.gpus)
+    return Step("free", effect, None, words[context.policy])
+
+
+def _launch_steps(boot: _Boot) -> Iterator[Step]:
+    experiment, facts = boot.context.experiment, boot.context.facts
+    server, node = experiment.server, experiment.node
+    python = expand_home(node.python, facts.home)
+    launch = Launch(
+        launch_argv(python, server.module, boot.arm.args, server.port),
+        server_env(boot.arm, boot.context.gpus),
+        expand_home(node.cwd, facts.home),
+        server.port,
+    )
+    name = f"{boot.arm.name}, boot {boot.number} of {experiment.sweep.repeats}"
+    yield Step(
+        "launch",
+        StartServer(boot.arm.name, boot.number, launch),
+        StopServer(),
+        f"start {name}: {shlex.join(launch.argv)}",
+    )
+    ready = f"/health, then one short generation; at most {server.ready.timeout_s:.0f} s"
+    yield Step("ready", WaitReady(boot.arm.name), None, f"wait for {boot.arm.name}: {ready}")
+    canary = canary_concurrency(boot.arm, experiment.sweep.concurrency)
+    if canary:
+        text = f"canary of {boot.arm.name} at concurrency {', '.join(map(str, canary))}"
+        yield Step("canary", Canary(boot.arm.name, canary), None, text)
+
+
+def _point_text(sweep: Sweep, concurrency: int) -> str:
+    if sweep.load.kind == "open":
+        return f"measure {sweep.load.arrival} arrivals at {sweep.load.rate_per_s:g}/s, at most {concurrency} in flight"
+    if sweep.load.kind == "straddle":
+        return f"measure steps across {sweep.load.around}, each side {sweep.load.period_s:g} s"
+    requests = max(concurrency * sweep.requests_per_slot, sweep.min_requests)
+    return f"measure concurrency {concurrency}: {requests} requests of {sweep.output_tokens} tokens"
+
+
+def _gpu_minutes(
+    context: Context, boots: list[_Boot], boot_minutes: Mapping[str, float] | None
+) -> tuple[float | None, str]:
+    if not boots:
+        return 0.0, "nothing is left to measure"
+    unknown = sorted({boot.arm.name for boot in boots} - set(boot_minutes or {}))
+    if boot_minutes is None or unknown:
+        return None, f"no boot of {', '.join(unknown)} has been timed on this node"
+    count = len(context.gpus) if context.gpus is not None else len(context.facts.gpus)
+    total = sum(boot_minutes[boot.arm.name] for boot in boots) * count
+    return total, f"{len(boots)} boots on {count} GPUs, as long as each took before"

@@ -1,0 +1,126 @@
+"""A Plan as plain lines: what is there, what would be stopped, changed and started, and what undoes each step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orchestrator.model.facts import Facts
+from orchestrator.model.plan import (
+    Effect,
+    FreeGpus,
+    Plan,
+    RestoreFiles,
+    StartServer,
+    StopServer,
+    Unlock,
+)
+from orchestrator.plan.gpus import describe, holders, may_stop
+
+
+def render_plan(plan: Plan, facts: Facts) -> list[str]:
+    """Lines for a terminal or a log. Secrets are not in a plan, so none can be in here."""
+    return [
+        *_node(facts),
+        "",
+        *_arms(plan),
+        "",
+        *_stops(plan, facts),
+        *_changes(plan),
+        *_starts(plan),
+        "",
+        *_steps(plan),
+        "",
+        *_closing(plan),
+    ]
+
+
+def _node(facts: Facts) -> Iterator[str]:
+    yield f"node     {facts.host} as {facts.user}, {facts.cpu_count} CPUs, {facts.disk_free_mib} MiB free for the run"
+    if facts.tree is not None:
+        tree = facts.tree
+        kind = ", editable" if tree.editable else ""
+        yield f"tree     {tree.package} {tree.version or '(no version)'}{kind} at {tree.path}"
+        yield f"python   {tree.python} ({tree.python_version})"
+    names: dict[str, int] = {}
+    for gpu in facts.gpus:
+        names[gpu.name] = names.get(gpu.name, 0) + 1
+    yield "GPUs     " + (
+        ", ".join(f"{count} x {name}" for name, count in names.items()) or "none that can be seen"
+    )
+
+
+def _arms(plan: Plan) -> Iterator[str]:
+    width = max((len(name) for name in plan.worker_paths), default=0)
+    for name, path in plan.worker_paths.items():
+        yield f"arm      {name.ljust(width)}  worker {path.worker}: {path.why}"
+
+
+def _stops(plan: Plan, facts: Facts) -> Iterator[str]:
+    frees = [step.do for step in plan.steps if isinstance(step.do, FreeGpus)]
+    found = []
+    if frees:
+        free = frees[0]
+        found = list(holders(facts, free.gpus, free.policy, free.rules).stop)
+        served = [item for item in facts.tree_processes if may_stop(item, free.policy, free.rules)]
+        found += [item for item in served if item.pid not in {other.pid for other in found}]
+    if not found:
+        yield "stops    nothing that runs now"
+    for process in found:
+        yield f"stops    {describe(process)} (for good: it is not started again)"
+
+
+def _changes(plan: Plan) -> Iterator[str]:
+    changed = False
+    for item in plan.patch_sets:
+        for edit in item.edits:
+            changed = True
+            verb = (
+                "adds"
+                if edit.before_sha256 is None
+                else "removes"
+                if edit.after_sha256 is None
+                else "changes"
+            )
+            yield f"{verb:<8} {edit.absolute} for {item.name} (put back at the end)"
+    if not changed:
+        yield "changes  no file"
+
+
+def _starts(plan: Plan) -> Iterator[str]:
+    starts = [step.do for step in plan.steps if isinstance(step.do, StartServer)]
+    if not starts:
+        yield "starts   nothing"
+        return
+    ports = ", ".join(map(str, sorted({start.launch.port for start in starts})))
+    order = ", ".join(f"{boot.arm} #{boot.boot}" for boot in plan.boots)
+    yield f"starts   {len(starts)} servers on port {ports}, one after the other: {order}"
+
+
+def _steps(plan: Plan) -> Iterator[str]:
+    digits = len(str(len(plan.steps)))
+    width = max(len(step.phase) for step in plan.steps)
+    for number, step in enumerate(plan.steps, start=1):
+        undo = f"  [undo: {undo_words(step.undo)}]" if step.undo is not None else ""
+        yield f"{number:>{digits}}  {step.phase.ljust(width)}  {step.text}{undo}"
+
+
+def undo_words(effect: Effect) -> str:
+    """The undo of a step in a few words. Only some effects are ever an undo."""
+    match effect:
+        case Unlock():
+            return "unlock"
+        case RestoreFiles():
+            return "put the files back"
+        case StopServer():
+            return "stop the server"
+        case _:
+            return type(effect).__name__
+
+
+def _closing(plan: Plan) -> Iterator[str]:
+    for text in plan.warnings:
+        yield f"note     {text}"
+    if plan.gpu_minutes is None:
+        yield f"GPU time unknown: {plan.gpu_minutes_why}"
+    else:
+        yield f"GPU time about {plan.gpu_minutes:.0f} minutes: {plan.gpu_minutes_why}"
