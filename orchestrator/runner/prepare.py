@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.agent.pack import build_zipapp as build_agent
-from orchestrator.plan import Done, build_plan
 
 from orchestrator.errors import DoesNotFit, PatchLoadError, UsageError
 from orchestrator.load.pack import build_zipapp as build_loadgen
@@ -14,6 +13,7 @@ from orchestrator.model.experiment import Arm, Experiment
 from orchestrator.model.facts import Facts
 from orchestrator.model.plan import PatchSet, Plan
 from orchestrator.patchset import Patch, available_patches, build_patch_set, decode_source, needed_files
+from orchestrator.plan import Done, build_plan
 from orchestrator.remote.bootstrap import Blob
 from orchestrator.remote.node import Node
 from orchestrator.remote.transport import ConnectSettings
@@ -116,6 +116,24 @@ def _sources(node: Node, facts: Facts) -> dict[str, str | None]:
     return sources
 
 
+@dataclass(frozen=True)
+class Inspected:
+    """The node as read, and the edits that the arms' patches come to on it."""
+
+    facts: Facts
+    arms: tuple[Arm, ...]
+    patches: dict[str, Patch]
+    sets: tuple[PatchSet, ...]
+
+
+def inspect(node: Node, experiment: Experiment, arm_names: Sequence[str]) -> Inspected:
+    """Facts and patch sets, without asking whether the node is busy. Raises DoesNotFit."""
+    arms = chosen_arms(experiment, arm_names)
+    patches = patches_of(experiment, arms)
+    facts = read_facts(node, experiment, patches.values())
+    return Inspected(facts, arms, patches, patch_sets(node, experiment, arms, patches, facts))
+
+
 def prepare(
     node: Node,
     experiment: Experiment,
@@ -127,19 +145,16 @@ def prepare(
     yes: bool = False,
 ) -> Prepared:
     """Facts, patch sets and plan. Reads only; raises DoesNotFit or NodeBusy when the run can't start."""
-    arms = chosen_arms(experiment, arm_names)
-    patches = patches_of(experiment, arms)
-    facts = read_facts(node, experiment, patches.values())
-    sets = patch_sets(node, experiment, arms, patches, facts)
+    found = inspect(node, experiment, arm_names)
     plan = build_plan(
         experiment,
-        facts,
-        sets,
-        arms=tuple(arm.name for arm in arms),
-        patch_workers={name: patch.workers for name, patch in patches.items()},
+        found.facts,
+        found.sets,
+        arms=tuple(arm.name for arm in found.arms),
+        patch_workers={name: patch.workers for name, patch in found.patches.items()},
         done=done,
         may_wait=may_wait,
         own_run=own_run,
         allow_kill=yes,
     )
-    return Prepared(facts, plan)
+    return Prepared(found.facts, plan)

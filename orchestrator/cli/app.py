@@ -1,0 +1,93 @@
+"""The command table, and the one place where an error becomes text and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Annotated, NoReturn
+
+import typer
+
+from orchestrator.cli import nodes, patches, results, runs
+from orchestrator.errors import DynspecError, NodeDirty, UsageError
+from orchestrator.version import VERSION
+
+app = typer.Typer(
+    name="dynspec",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: the same on every terminal, and no rich at start
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Patch, deploy and benchmark cycles of LLM inference on a remote GPU node. "
+    "The node is always given back as it was.",
+    epilog="First look, without a GPU: dynspec demo. Exit codes: 0 ok, 1 failed, 2 bad input, 3 busy, 4 does not fit, "
+    "5 regression, 6 nothing to claim, 70 node dirty, 130/143 interrupted.",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dynspec {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    del version
+
+
+runs.register(app)
+nodes.register(app)
+results.register(app)
+patches.register(app)
+
+
+def main() -> NoReturn:
+    """Runs the command line; every way out goes through here."""
+    try:
+        code = app(standalone_mode=False)
+    except DynspecError as error:
+        code = report_error(error)
+    except typer.Abort:
+        code = 130
+    except KeyboardInterrupt:
+        code = 130
+    except Exception as error:  # noqa: BLE001  the top: anything unforeseen is a bug, shown whole
+        code = _unforeseen(error)
+    _quit(int(code or 0))
+
+
+def report_error(error: DynspecError) -> int:
+    """Message, details, what to do; for a dirty node the restore command is the last line, alone."""
+    print(f"dynspec: {error.message}", file=sys.stderr)
+    for line in error.details:
+        print(f"  {line}", file=sys.stderr)
+    if isinstance(error, NodeDirty):
+        print(error.restore_command, file=sys.stderr)
+    elif error.help:
+        print(f"  -> {error.help}", file=sys.stderr)
+    return error.exit_code
+
+
+def _unforeseen(error: Exception) -> int:
+    show = getattr(error, "show", None)  # a usage error of the argument parser shows itself
+    if show is not None:
+        show()
+        return int(getattr(error, "exit_code", UsageError.exit_code))
+    traceback.print_exc()
+    print("dynspec: this is a bug; please report the lines above", file=sys.stderr)
+    return 1
+
+
+def _quit(code: int) -> NoReturn:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # `dynspec ... | head`: the reader is gone, nothing is wrong
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)

@@ -1,0 +1,83 @@
+"""patch list, patch show, patch check."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.errors import DoesNotFit
+
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+PatchName = Annotated[str, typer.Argument(metavar="NAME", help="A carried patch; see: dynspec patch list.")]
+
+
+def register(app: typer.Typer) -> None:
+    patch = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The patches that dynspec carries.")
+    patch.command("list", epilog="Example: dynspec patch list")(list_patches)
+    patch.command("show", epilog="Example: dynspec patch show spec_banner")(show)
+    patch.command(
+        "check",
+        epilog="Example: dynspec patch check spec_banner --package-dir ~/venv/lib/python3.12/site-packages/sglang",
+    )(check)
+    app.add_typer(patch, name="patch")
+
+
+def list_patches(as_json: AsJson = False) -> int:
+    """Name, what it does, the versions it is listed for."""
+    from orchestrator.patchset import available_patches
+
+    carried = available_patches()
+    if as_json:
+        rows = [
+            {"name": item.name, "summary": item.summary, "versions": list(item.listings)} for item in carried
+        ]
+        print(json.dumps({"schema": 1, "patches": rows}))
+        return 0
+    for item in carried:
+        print(f"{item.name}  {item.summary}")
+        print(f"  for {item.package} {', '.join(item.listings)}")
+    return 0
+
+
+def show(name: PatchName, as_json: AsJson = False) -> int:
+    """What a patch edits, adds and refuses."""
+    from orchestrator.cli.patch_text import patch_lines
+    from orchestrator.patchset import find_patch
+    from orchestrator.store import plain
+
+    found = find_patch(name)
+    if as_json:
+        fields = ("name", "summary", "package", "workers", "flags")
+        print(json.dumps({"schema": 1, **{field: plain(getattr(found, field)) for field in fields}}))
+        return 0
+    print("\n".join(patch_lines(found)))
+    return 0
+
+
+def check(
+    name: PatchName,
+    package_dir: Annotated[
+        Path,
+        typer.Option(
+            "--package-dir", metavar="DIR", help="A folder that holds the package, on this machine."
+        ),
+    ],
+    as_json: AsJson = False,
+) -> int:
+    """Does it fit this tree? 0 fits, fits unlisted, or native; 4 with the reason."""
+    from orchestrator.patchset import find_patch
+    from orchestrator.patchset.fit import FitState
+    from orchestrator.patchset.local import check_folder
+
+    fit = check_folder(find_patch(name), package_dir)
+    code = (
+        0 if fit.state in (FitState.FITS, FitState.FITS_UNLISTED, FitState.NATIVE) else DoesNotFit.exit_code
+    )
+    if as_json:
+        print(json.dumps({"schema": 1, "state": str(fit.state), "reason": fit.reason, "exit_code": code}))
+    else:
+        print(f"{name}: {fit.state.replace('_', ', ')}{': ' + fit.reason if fit.reason else ''}")
+    return code

@@ -1,0 +1,74 @@
+"""report, demo, and the commands that this version does not have yet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.errors import UsageError
+
+_LATER = ("compare", "gate", "tune", "logs", "doctor", "schema")
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: dynspec report 20260101-120000-demo-1a2b")(report)
+    app.command(epilog="Example: dynspec demo")(demo)
+    for name in _LATER:
+        app.command(name, hidden=True, context_settings={"ignore_unknown_options": True})(_later(name))
+
+
+def report(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or the path of a run folder.")],
+    results: Annotated[Path, typer.Option("--results", metavar="DIR", help="Where run folders are.")] = Path(
+        "results"
+    ),
+    md: Annotated[bool, typer.Option("--md", help="Print the markdown report.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json.")] = False,
+) -> int:
+    """Summary and report anew from the records."""
+    from orchestrator.report import markdown
+    from orchestrator.runner.results import write_reports
+    from orchestrator.runner.resume import begun_experiment
+    from orchestrator.store import RunStore
+
+    store = RunStore.open(results, run)
+    summary, info = write_reports(store, begun_experiment(store))
+    if as_json:
+        print(json.dumps(summary))
+    elif md:
+        print(markdown.render(summary, info), end="")
+    else:
+        from orchestrator.cli.screen import show_report
+
+        show_report(summary, info)
+    return 0
+
+
+def demo(
+    results: Annotated[
+        Path, typer.Option("--results", metavar="DIR", help="Where run folders are written.")
+    ] = Path("results"),
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the embedded node's folder for a look.")
+    ] = False,
+) -> int:
+    """The whole loop on an embedded node, simulated.
+
+    A real SSH connection on loopback, SGLang's real source files, and an engine that is simulated and says so.
+    """
+    from orchestrator.cli.demo import run_demo
+
+    return run_demo(results, keep=keep)
+
+
+def _later(name: str) -> Callable[..., int]:
+    def refuse(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> int:
+        del words
+        raise UsageError(f"dynspec {name} is not in this version", help="dynspec --help lists what is")
+
+    refuse.__doc__ = "Not in this version."
+    return refuse

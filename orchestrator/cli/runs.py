@@ -1,0 +1,180 @@
+"""run, plan, validate, smoke."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from orchestrator.cli import files
+from orchestrator.errors import DynspecError, UsageError
+
+ExperimentPath = Annotated[Path, typer.Argument(metavar="EXPERIMENT.yaml", help="The experiment file.")]
+Overrides = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Replace one value of the experiment; repeatable."),
+]
+Arms = Annotated[list[str], typer.Option("--arm", metavar="NAME", help="Only this arm; repeatable.")]
+Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Where run folders are written.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+_NOTHING: list[str] = []
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog="Example: dynspec run experiments/k25-eagle3.yaml --arm baseline --set sweep.repeats=1"
+    )(run)
+    app.command(epilog="Example: dynspec plan experiments/k25-eagle3.yaml")(plan)
+    app.command(epilog="Example: dynspec validate experiments/default.yaml")(validate)
+    app.command(epilog="Example: DYNSPEC_EXPERIMENT=experiments/k25-eagle3.yaml dynspec smoke")(smoke)
+
+
+def run(
+    experiment: ExperimentPath,
+    arm: Arms = _NOTHING,
+    overrides: Overrides = _NOTHING,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN_ID", help="Keep finished points of this run and go on.")
+    ] = None,
+    lock_wait: Annotated[
+        str, typer.Option(metavar="TIME", help="Wait this long for a busy node, e.g. 10m.")
+    ] = "0s",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="The same as: dynspec plan.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Not in this version.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Consent to node.free: all.")] = False,
+    results: Results = Path("results"),
+    as_json: AsJson = False,
+) -> int:
+    """The whole loop, and the node given back.
+
+    Lock, patch, smoke, launch, ready, canary, sweep, stop, restore, verify, unlock, collect, report.
+    """
+    if detach:
+        raise UsageError(
+            "--detach is not in this version", help="keep the command in tmux, or see: dynspec run --resume"
+        )
+    if dry_run:
+        return plan(experiment, arm, overrides, as_json)
+    from orchestrator.cli.screen import screen_for
+    from orchestrator.cli.words import duration_s
+    from orchestrator.runner.options import RunOptions
+    from orchestrator.runner.session import run_experiment
+
+    checked = files.load(experiment, overrides)
+    wait_s = duration_s(lock_wait, "--lock-wait")
+    options = RunOptions(results=results, arms=tuple(arm), resume=resume, lock_wait_s=wait_s, yes=yes)
+    screen = screen_for(as_json)
+    finished = run_experiment(
+        checked, options, base=experiment.parent, environ=os.environ, listeners=(screen.listen,)
+    )
+    screen.finish(finished)
+    return finished.outcome.exit_code
+
+
+def plan(
+    experiment: ExperimentPath, arm: Arms = _NOTHING, overrides: Overrides = _NOTHING, as_json: AsJson = False
+) -> int:
+    """Every step with its undo; changes nothing."""
+    from orchestrator.plan import render_plan
+    from orchestrator.runner.prepare import connect, prepare
+    from orchestrator.store import plain
+
+    checked = files.load(experiment, overrides)
+    node = connect(checked.experiment)
+    try:
+        prepared = prepare(node, checked.experiment, arm, yes=True)
+    finally:
+        node.close()
+    if as_json:
+        print(json.dumps({"schema": 1, "plan": plain(prepared.plan)}, indent=1))
+        return 0
+    for text in (
+        *(f"note: {warning}" for warning in checked.warnings),
+        *render_plan(prepared.plan, prepared.facts),
+    ):
+        print(text)
+    return 0
+
+
+def validate(experiment: ExperimentPath, overrides: Overrides = _NOTHING, as_json: AsJson = False) -> int:
+    """Parses and checks; no connection."""
+    try:
+        checked = files.load(experiment, overrides)
+    except DynspecError as error:
+        if not as_json:
+            raise
+        print(json.dumps({"schema": 1, "valid": False, "problems": [error.message, *error.details]}))
+        return error.exit_code
+    found = checked.experiment
+    points = len(found.sweep.concurrency)
+    if as_json:
+        print(json.dumps({"schema": 1, "valid": True, "warnings": list(checked.warnings)}))
+        return 0
+    print(
+        f"{experiment}: valid. {len(found.arms)} arms ({', '.join(arm.name for arm in found.arms)}), "
+        f"{points} points, {found.sweep.repeats} boots each, on {found.node.host}"
+    )
+    for warning in checked.warnings:
+        print(f"  note: {warning}")
+    return 0
+
+
+def smoke(
+    experiment: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[EXPERIMENT.yaml]", help="Default: $DYNSPEC_EXPERIMENT, else experiments/default.yaml."
+        ),
+    ] = None,
+    arm: Arms = _NOTHING,
+    overrides: Overrides = _NOTHING,
+    as_json: AsJson = False,
+) -> int:
+    """Try each patch set in an overlay copy.
+
+    Touched files compile, have no undefined names and import in the interpreter, environment and folder that will
+    serve; the file that loads is the patched one. No live server sees it.
+    """
+    from orchestrator.redact import Redactor
+    from orchestrator.runner.events import Events
+    from orchestrator.runner.prepare import connect, inspect
+    from orchestrator.runner.smoke import smoke_patch_set
+    from orchestrator.store import new_run_id
+
+    path = experiment or files.default_experiment()
+    checked = files.load(path, overrides)
+    found: list[dict[str, Any]] = []
+    events = Events((lambda record: found.append(dict(record)),), Redactor({}))
+    node = connect(checked.experiment)
+    failure: DynspecError | None = None
+    try:
+        seen = inspect(node, checked.experiment, arm)
+        run_id = new_run_id(f"smoke-{checked.experiment.name}")
+        for patch_set in seen.sets:
+            try:
+                smoke_patch_set(node, checked.experiment, seen.facts, patch_set, run_id, events)
+            except DynspecError as error:
+                failure = failure or error
+        node.clean(run_id=run_id, workdir=checked.experiment.node.workdir)
+    finally:
+        node.close()
+    _show_smoke(found, as_json)
+    if failure is not None:
+        raise failure
+    return 0
+
+
+def _show_smoke(found: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"schema": 1, "patch_sets": found}))
+        return
+    for record in found:
+        print(f"{record['patch_set']}:")
+        for line in record["lines"]:
+            print(f"  {line}")
+        for warning in record["warnings"]:
+            print(f"  warning, not a failure: {warning}", file=sys.stderr)

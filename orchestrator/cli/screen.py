@@ -1,0 +1,127 @@
+"""What a run shows: plain lines that read the same in a terminal, in tmux and in a CI log; or one JSON event a line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from orchestrator.errors import NodeDirty
+from orchestrator.model.result import RunInfo
+from orchestrator.runner.session import Finished
+
+_PROGRESS_EVERY_S = 10.0
+
+
+class Screen(Protocol):
+    def listen(self, event: Mapping[str, Any]) -> None: ...
+
+    def finish(self, finished: Finished) -> None: ...
+
+
+def screen_for(as_json: bool) -> Screen:
+    return JsonLines() if as_json else Lines()
+
+
+class JsonLines:
+    """Events as they are; the last line is the outcome."""
+
+    def listen(self, event: Mapping[str, Any]) -> None:
+        print(json.dumps(event), flush=True)
+
+    def finish(self, finished: Finished) -> None:
+        if finished.store is None:  # refused before there was a run folder: no outcome event was written
+            outcome = finished.outcome
+            print(
+                json.dumps({"event": "outcome", "exit_code": outcome.exit_code, "text": outcome.message}),
+                flush=True,
+            )
+        if isinstance(finished.error, NodeDirty):
+            print(finished.error.restore_command, file=sys.stderr)
+
+
+class Lines:
+    """One line an event, with the time since the start; progress at most every ten seconds."""
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+        self._progress_s = 0.0
+
+    def listen(self, event: Mapping[str, Any]) -> None:
+        text = self._text(event)
+        if text:
+            print(f"{time.monotonic() - self._began_s:7.1f}s  {text}", flush=True)
+
+    def _text(self, event: Mapping[str, Any]) -> str:
+        kind = event["event"]
+        if kind == "progress":
+            now = time.monotonic()
+            if now - self._progress_s < _PROGRESS_EVERY_S:
+                return ""
+            self._progress_s = now
+            return f"         {event['what']}: {event.get('done', 0)} done, {event.get('in_flight', 0)} in flight"
+        writer = _WRITERS.get(kind)
+        return writer(event) if writer else ""
+
+    def finish(self, finished: Finished) -> None:
+        if finished.summary is not None and finished.info is not None:
+            print()
+            show_report(finished.summary, finished.info)
+        if finished.store is not None:
+            print(f"\nrun folder: {finished.store.folder}")
+            if finished.summary is not None:
+                print(f"report:     {finished.store.folder / 'report.md'}")
+        error = finished.error
+        if error is not None:
+            sys.stdout.flush()
+            from orchestrator.cli.app import report_error
+
+            report_error(error)
+        elif finished.outcome.state == "interrupted":
+            print(
+                f"interrupted; the node is as it was. Go on with: --resume {finished.store.run_id}"
+                if finished.store
+                else "interrupted"
+            )
+
+
+def _point_done(event: Mapping[str, Any]) -> str:
+    metrics = event["metrics"]
+    rate = metrics.get("output_tps")
+    shown = "no throughput" if rate is None else f"{rate:.0f} tok/s"
+    accept = metrics.get("accept_length")
+    extra = f", accept length {accept:.2f}" if accept is not None else ""
+    where = f"{event['arm']} boot {event['boot']} c={event['concurrency']}"
+    return f"{where}: {shown}{extra}, {event['ok']} ok, {event['failed']} failed"
+
+
+_WRITERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "phase": lambda event: f"{event['phase']:<9} {event['text']}",
+    "warning": lambda event: f"note      {event['text']}",
+    "note": lambda event: f"note      {event['text']}",
+    "recovered": lambda event: f"recovered {event['text']}",
+    "smoke": lambda event: "\n".join(f"                    {line}" for line in event["lines"]).lstrip(),
+    "freed": lambda event: (
+        f"stopped   pid {event['process']['pid']} of {event['process']['user']}: {event['process']['command']}"
+    ),
+    "loading": lambda event: f"          {event['text']}",
+    "ready": lambda event: f"ready     {event['arm']} boot {event['boot']} after {event['seconds']} s",
+    "canary": lambda event: f"canary    {event['arm']}: {event['text']}",
+    "point_done": _point_done,
+    "given_back": lambda event: (
+        f"restored  files put back: {len(event['restored'])}, verified by hash, lock released"
+    ),
+    "failed": lambda event: f"failed    {event['text']}",
+}
+
+
+def show_report(summary: dict[str, Any], info: RunInfo) -> None:
+    """The terminal report at the width of this terminal; plain where output is not a terminal."""
+    from orchestrator.report.terminal import to_text
+
+    tty = sys.stdout.isatty()
+    width = shutil.get_terminal_size((100, 24)).columns if tty else 100
+    print(to_text(summary, info, width=width, color=tty))

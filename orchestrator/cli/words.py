@@ -1,0 +1,17 @@
+"""Values that come as words on the command line."""
+
+from __future__ import annotations
+
+import re
+
+from orchestrator.errors import UsageError
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def duration_s(word: str, option: str) -> float:
+    """`30s`, `10m`, `2h` in seconds; the spelling of the experiment file."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", word)
+    if match is None:
+        raise UsageError(f"{option} {word!r} is not a duration", help=f"write for example {option} 10m")
+    return float(match[1]) * _UNITS[match[2]]
