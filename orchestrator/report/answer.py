@@ -171,7 +171,7 @@ def _bounded(verdict: dict[str, Any]) -> str:
     """An interval wholly inside +-effect says more than "inconclusive" does."""
     effect = verdict["power"]["effect"]
     low, high = verdict.get("low"), verdict.get("high")
-    if verdict["verdict"] != "inconclusive" or low is None or max(abs(low), abs(high)) > effect:
+    if verdict["verdict"] != "inconclusive" or low is None or high is None or max(-low, high) > effect:
         return ""
     return f", so no difference beyond {percent(effect, signed=False)}"
 

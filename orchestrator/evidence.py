@@ -1,0 +1,150 @@
+"""Evidence on one point from what a run stores of it: metrics, server info, the load generator's summary. Pure.
+
+`/server_info` of SGLang 0.5.6 to 0.5.23: the resolved server arguments at the top, `internal_states` a list with one
+entry a data-parallel rank. The dynamic-disable patch adds `dynspec_stats` to each entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orchestrator.metrics import PointMetrics
+from orchestrator.model.experiment import Arm
+from orchestrator.roles import THRESHOLD
+from orchestrator.validity import Evidence, Expected, GpuWindow
+
+States = Sequence[Mapping[str, Any]]
+SIMULATED_ACCEPTANCE = "SGLANG_SIMULATE_ACC_LEN"
+ADAPTIVE = "speculative-adaptive"
+
+
+def evidence_of(
+    measured: PointMetrics,
+    *,
+    arm: Arm,
+    concurrency: int | None,
+    load: str,
+    server: Mapping[str, Any],
+    before: States,
+    after: States,
+    client: Mapping[str, Any],
+    warmup_requests: int,
+    expected_worker: str | None = None,
+    gpu: GpuWindow | None = None,
+) -> Evidence:
+    """Gather what `validity.judge` looks at.
+
+    `server` is `server_info.json`; `before` and `after` its `internal_states` around the load; `client` the load
+    generator's summary; `expected_worker` the plan's word for this arm.
+    """
+    steps = step_counts(before, after)
+    return Evidence(
+        concurrency=concurrency,
+        metrics=measured.metrics,
+        attempted=measured.attempted,
+        ok=measured.ok,
+        failed=measured.failed,
+        load=load,
+        warmup_requests=warmup_requests + measured.warmup_requests,
+        warmup_failed=measured.warmup_failed,
+        short_outputs=measured.short_outputs,
+        tokens_unknown=measured.tokens_unknown,
+        window_reason=measured.window_reason,
+        errors=measured.errors,
+        client_cpu_share=_cpu_share(client),
+        admission_limit=admission_limit(server, after),
+        speculates=arm.speculates,
+        max_accept_length=_longest(server, arm),
+        simulated_acceptance=_simulated_acceptance(arm),
+        expected_worker=expected_worker,
+        actual_worker=_worker(after),
+        adaptive_requested=arm.args.get(ADAPTIVE) is True,
+        adaptive_active=_flag(server, ADAPTIVE),
+        expected=expected_mode(arm, concurrency, load),
+        plain_steps=steps[0] if steps else None,
+        spec_steps=steps[1] if steps else None,
+        gpu=gpu,
+    )
+
+
+def step_counts(before: States, after: States) -> tuple[int, int] | None:
+    """(plain, speculative) decode steps of all ranks between two looks; None where the server does not count them."""
+    if not after or len(before) != len(after):
+        return None
+    totals = [0, 0]
+    for old, new in zip(before, after, strict=True):
+        for place, key in enumerate(("plain_steps", "spec_steps")):
+            first, last = _stat(old, key), _stat(new, key)
+            if not isinstance(first, int) or not isinstance(last, int) or last < first:
+                return None
+            totals[place] += last - first
+    return totals[0], totals[1]
+
+
+def spec_share(before: States, after: States) -> float | None:
+    """Share of decode steps that speculated; None where it is not counted or nothing ran."""
+    steps = step_counts(before, after)
+    return steps[1] / sum(steps) if steps and sum(steps) else None
+
+
+def expected_mode(arm: Arm, concurrency: int | None, load: str) -> Expected | None:
+    """What the dynamic-disable patch must do; None without threshold or where both may happen."""
+    threshold = arm.args.get(THRESHOLD)
+    if (
+        not isinstance(threshold, int)
+        or isinstance(threshold, bool)
+        or load != "closed"
+        or concurrency is None
+    ):
+        return None
+    return "plain" if concurrency > threshold else "speculate"
+
+
+def admission_limit(server: Mapping[str, Any], states: States) -> int | None:
+    """Running requests that the server admits, all data-parallel ranks together."""
+    limits = [state.get("effective_max_running_requests_per_dp") for state in states]
+    known = [limit for limit in limits if isinstance(limit, int) and limit > 0]
+    ranks = server.get("dp_size")
+    if known and isinstance(ranks, int) and len(known) < ranks:
+        return min(known) * ranks
+    if known:
+        return sum(known)
+    limit = server.get("max_running_requests")
+    return limit if isinstance(limit, int) and limit > 0 else None
+
+
+def _stat(state: Mapping[str, Any], key: str) -> object:
+    stats = state.get("dynspec_stats")
+    return stats.get(key) if isinstance(stats, Mapping) else None
+
+
+def _worker(states: States) -> str | None:
+    named = {name for state in states if isinstance(name := _stat(state, "worker"), str)}
+    return named.pop() if len(named) == 1 else None
+
+
+def _cpu_share(client: Mapping[str, Any]) -> float | None:
+    share = (client.get("client") or {}).get("cpu_share")
+    return float(share) if isinstance(share, int | float) else None
+
+
+def _flag(server: Mapping[str, Any], name: str) -> bool | None:
+    value = server.get(name.replace("-", "_"))
+    return value if isinstance(value, bool) else None
+
+
+def _longest(server: Mapping[str, Any], arm: Arm) -> float | None:
+    """Draft steps and the bonus token; unknown where steps adapt."""
+    steps = server.get("speculative_num_steps", arm.args.get("speculative-num-steps"))
+    if arm.args.get(ADAPTIVE) is True or not isinstance(steps, int) or isinstance(steps, bool):
+        return None
+    return float(steps + 1)
+
+
+def _simulated_acceptance(arm: Arm) -> bool:
+    value = arm.env.get(SIMULATED_ACCEPTANCE)
+    try:
+        return isinstance(value, str) and float(value) > 0
+    except ValueError:
+        return False
