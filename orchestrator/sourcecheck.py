@@ -62,7 +62,7 @@ def syntax_error(path: str, text: str) -> Problem | None:
 # The same original is checked once for each patch set that touches it.
 @functools.lru_cache(maxsize=64)
 def _undefined(text: str) -> tuple[tuple[str, int], ...]:
-    """(name, line) of each use of a name that nothing in `text` defines; () if it does not parse."""
+    """(name, line) of each use of a name that nothing in `text` defines, by line; () if it does not parse."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -71,4 +71,5 @@ def _undefined(text: str) -> tuple[tuple[str, int], ...]:
             return ()
         found = checker.Checker(tree).messages
     kinds = (messages.UndefinedName, messages.UndefinedLocal, messages.UndefinedExport)
-    return tuple((str(m.message_args[0]), int(m.lineno)) for m in found if isinstance(m, kinds))
+    uses = [(str(m.message_args[0]), int(m.lineno)) for m in found if isinstance(m, kinds)]
+    return tuple(sorted(uses, key=lambda use: use[1]))
