@@ -15,7 +15,7 @@ batch of N or fewer speculates exactly as SGLang does without this package.
     metrics    the counters on /metrics
 
 Seen from outside: one line per rank at start-up
-    dynspec: ready rank=0 worker=v2 threshold=6 draft_sync=lazy switch=off graphs=[8, 16, 32]
+    dynspec: ready rank=0 worker=v2 threshold=6 draft_sync=lazy window=126 switch=off graphs=[8, 16, 32]
 one line per change of mode on rank 0
     dynspec: speculation off batch=7 threshold=6
 the counters under `dynspec_stats` in `/server_info` internal_states (keys: see `policy.Counters`), and on `/metrics`.

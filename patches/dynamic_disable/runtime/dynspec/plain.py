@@ -57,11 +57,12 @@ class PlainDecode:
         get_global_server_args().dynspec_stats = self.counters
         self._report()
         logger.info(
-            "dynspec: ready rank=%d worker=%s threshold=%d draft_sync=%s switch=%s graphs=%s",
+            "dynspec: ready rank=%d worker=%s threshold=%d draft_sync=%s window=%d switch=%s graphs=%s",
             self.switch.rank,
             self.kind,
             self.switch.threshold,
             self.draft_sync,
+            self.counters["window"],
             "on" if self.switch.switchable else "off",
             self.graphs.batch_sizes,
         )

@@ -53,7 +53,6 @@ class PlainDecodeV2(PlainDecode):
         rows = self.req_to_token.shape[0]
         ring = self._new_ring(rows) if self.draft_sync == "lazy" else None
         self.catch_up = CatchUp(self.draft, self.compat, self.req_to_token, ring, self.counters)
-        self.counters["draft_sync"] = self.draft_sync
         self._ones = torch.ones(rows, dtype=torch.int32)
         self._device_ones = self._ones.to(self.req_to_token.device)
         self._strided = torch.zeros(rows * self.stride, dtype=torch.int64, device=self.req_to_token.device)
@@ -197,24 +196,23 @@ class PlainDecodeV2(PlainDecode):
     # Start-up.
 
     def _new_ring(self, rows: int) -> Ring | None:
+        """The ring for `lazy`, or None after falling back to `step`."""
         hidden = self.graphs.hidden_like
         if hidden is None:
-            self.draft_sync = "step"
-            logger.warning("dynspec: draft_sync=step instead of lazy: there is no plain decode graph")
-            return None
+            return self._step_instead("no CUDA graph was captured for plain decode")
         window = window_for(rows, hidden.shape[-1], hidden.element_size(), RING_BYTES)
         if window < MIN_WINDOW:
-            self.draft_sync = "step"
-            logger.warning(
-                "dynspec: draft_sync=step instead of lazy: %d request slots leave %d places each in %d MiB; "
-                "lower --max-running-requests",
-                rows,
-                window,
-                RING_BYTES >> 20,
+            return self._step_instead(
+                f"{rows} request slots leave a window of {window} steps in {RING_BYTES >> 20} MiB; "
+                "lower --max-running-requests"
             )
-            return None
         self.counters["window"] = window
         return Ring.like(rows, window, hidden)
+
+    def _step_instead(self, reason: str) -> None:
+        logger.warning("dynspec: draft_sync=step instead of lazy: %s", reason)
+        self.draft_sync = self.counters["draft_sync"] = "step"
+        self.extend.capture(self.graphs.batch_sizes)
 
     def _warm_up(self) -> None:
         """Compile the fused kernels now, on the padding request slot, rather than in the first plain step."""
