@@ -38,6 +38,7 @@ class Measurement:
         self.wall_start_utc = ""
         self.began_ns = 0
         self._feeder: Optional[Feeder] = None
+        self._opening: "Optional[asyncio.Task[None]]" = None
         self._seen = {"done": 0, "failed": 0}
         self._tokens: Optional[int] = None
 
@@ -72,7 +73,7 @@ class Measurement:
     ) -> None:
         limits = Limits(self.spec.idle_timeout_s, self.spec.request_timeout_s)
         requests = _requests(self.spec, bodies)
-        await pool.open_ahead(min(self.spec.most_in_flight, len(requests)))
+        await self._open_ahead(pool, min(self.spec.most_in_flight, len(requests)))
         self._seen = {"done": 0, "failed": 0}
         self._tokens = None
         feeder = self._feeder = Feeder(pool, phase, requests, load, concurrency, limits, self._keep)
@@ -91,6 +92,12 @@ class Measurement:
         if phase == LOAD:
             self.peak_in_flight = feeder.peak_in_flight
             self.unsent = feeder.unsent
+
+    async def _open_ahead(self, pool: Pool, count: int) -> None:
+        self._opening = asyncio.get_running_loop().create_task(pool.open_ahead(count))
+        await asyncio.wait(
+            [self._opening]
+        )  # returns on an interrupt too, where awaiting the task would raise
 
     def _judge_warmup(self) -> None:
         self.readings = [Reading(e, self.store.raw_of(e), self.spec.endpoint) for e in self.store.exchanges]
@@ -111,6 +118,8 @@ class Measurement:
 
     def _interrupt(self) -> None:
         self.interrupted = True
+        if self._opening is not None:
+            self._opening.cancel()
         if self._feeder is not None:
             self._feeder.stop("interrupted")
 

@@ -57,13 +57,18 @@ class Reading:
         exchange = self.exchange
         stamps = stamps_of(ends, exchange.framing.segments, exchange.read_ends, exchange.stamps)
         for event, stamp_ns in zip(parsed, stamps):
-            error = (
-                error_in(event) if "error" in event or "object" in event or type(event) is not dict else None
-            )
-            if error is not None:
-                wrong = wrong or error
-                continue
-            self._take(event, stamp_ns)
+            try:
+                error = error_in(event)
+                if error is None:
+                    self._take(event, stamp_ns)
+            except (
+                AttributeError,
+                IndexError,
+                KeyError,
+                TypeError,
+            ):  # JSON, but of no shape that the API has
+                error = f"malformed event: {_short(_dump(event).encode())}"
+            wrong = wrong or error
         if self.output_ns:
             self._last()
         return wrong
@@ -126,12 +131,18 @@ class Reading:
 
 def record_line(record: "dict[str, Any]") -> str:
     """One JSON line below 500 bytes: a long error text is cut."""
-    line = json.dumps(record, separators=(",", ":"))
-    error = record["error"]
-    while len(line) >= _RECORD_BYTES - 1 and error:
-        error = error[: max(0, len(error) - (len(line) - _RECORD_BYTES + 2))] if len(error) > 8 else ""
-        line = json.dumps({**record, "error": error and error + "…"}, separators=(",", ":"))
-    return line
+    line = _dump(record)
+    if len(line) < _RECORD_BYTES - 1:
+        return line
+    error = record["error"] or ""
+    room = _RECORD_BYTES - 2 - len(_dump({**record, "error": "..."}))
+    while error and len(_dump(error)) - 2 > room:
+        error = error[: len(error) * 3 // 4]
+    return _dump({**record, "error": error + "..."})
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _parse(datas: "list[bytes]") -> "Tuple[list[Any], Optional[str]]":
