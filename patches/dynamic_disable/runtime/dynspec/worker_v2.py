@@ -199,13 +199,15 @@ class PlainDecodeV2(PlainDecode):
         """The ring for `lazy`, or None after falling back to `step`."""
         hidden = self.graphs.hidden_like
         if hidden is None:
-            return self._step_instead("no CUDA graph was captured for plain decode")
+            self._step_instead("no CUDA graph was captured for plain decode")
+            return None
         window = window_for(rows, hidden.shape[-1], hidden.element_size(), RING_BYTES)
         if window < MIN_WINDOW:
-            return self._step_instead(
+            self._step_instead(
                 f"{rows} request slots leave a window of {window} steps in {RING_BYTES >> 20} MiB; "
                 "lower --max-running-requests"
             )
+            return None
         self.counters["window"] = window
         return Ring.like(rows, window, hidden)
 
