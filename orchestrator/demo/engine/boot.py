@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import patched
+from .fallback import Fallback
 from .faults import Faults
 from .gpu import Memory, OutOfMemory
 from .resolve import Resolved
@@ -83,7 +84,7 @@ class Boot:
         await self._ticks(2)
         await self._capture()
         for rank in range(self._tp):
-            patched.say_worker(self._resolved, self._tree, rank, self.rank_log(rank))
+            self._say_patches(rank)
         limit = self._resolved.args.get("max_running_requests")
         self._log.info(
             "max_total_num_tokens=%d, chunked_prefill_size=%s, max_prefill_tokens=%s, "
@@ -95,6 +96,14 @@ class Boot:
                 9.1,
             ),
         )
+
+    def _say_patches(self, rank: int) -> None:
+        """The start-up lines that patches in the tree add on this rank."""
+        log = self.rank_log(rank)
+        patched.say_worker(self._resolved, self._tree, rank, log)
+        fallback = Fallback.of(self._tree, self._resolved, rank, log)
+        if fallback is not None:
+            fallback.announce(self._tree, log)
 
     @property
     def token_capacity(self) -> int:

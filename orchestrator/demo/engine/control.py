@@ -157,22 +157,37 @@ class Routes:
         return HttpResponse()
 
     async def _set_internal_state(self, http: HttpRequest) -> HttpResponse:
-        """Always answers `[true]`, also when nothing was taken over: only a read-back shows what holds."""
+        """Answers `[true]` also when nothing was taken over; only a read-back shows what holds."""
         wanted = http.json().get("server_args")
         if not isinstance(wanted, dict):
             return error_body("server_args: an object is required")
+        if THRESHOLD in wanted and self._tree.has_threshold_switch:
+            return HttpResponse.json([self._set_threshold(wanted)])
         allowed = self._tree.runtime_settable
         refused = next((key for key in wanted if key not in allowed), None)
         if refused is not None:
             self._log.warning("Updating %s is not supported.", refused)
             return HttpResponse.json([True])
         self._engine.args.update(wanted)
-        fallback = self._engine.scheduler.fallback
-        if THRESHOLD in wanted and fallback is not None:
-            fallback.threshold = int(wanted[THRESHOLD])
         self._engine.scheduler.counters.reset()
-        self._log.info("Global server args updated! keys=%s", sorted(wanted))
+        self._log.info("Global server args updated! get_global_server_args()=%s", self._engine.args)
         return HttpResponse.json([True])
+
+    def _set_threshold(self, wanted: dict[str, Any]) -> bool:
+        """What the patch's hook in front of the release's handler does: a true answer, and only this value."""
+        fallback = self._engine.scheduler.fallback
+        if fallback is None:
+            refusal: str | None = "the server was started without --speculative-disable-batch-threshold"
+        elif len(wanted) != 1:
+            refusal = "it must be the only value of the request"
+        else:
+            refusal = fallback.set_threshold(wanted[THRESHOLD])
+        if refusal is not None:
+            self._log.warning("dynspec: %s not changed: %s", THRESHOLD, refusal)
+            return False
+        self._engine.args[THRESHOLD] = wanted[THRESHOLD]
+        self._log.info("dynspec: threshold=%d from the next step on", wanted[THRESHOLD])
+        return True
 
     async def _metrics(self, http: HttpRequest) -> HttpResponse:
         if not self._engine.args.get("enable_metrics"):

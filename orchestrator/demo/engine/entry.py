@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import SIMULATED, patched
+from .added import CannotLoad
 from .boot import Boot, Ended
 from .clock import Pacer
 from .control import Routes
@@ -36,6 +37,8 @@ NODE_FILE = Path(__file__).with_name("node.json")
 
 def main(package: Path, argv: Sequence[str]) -> None:
     """Serve the tree whose `sglang` package folder is `package`. Never returns normally while serving."""
+    for name, value in _node().get("env", {}).items():
+        os.environ.setdefault(name, value)
     tree = Tree(package)
     log = _logger()
     log.info("%s (sglang %s)", SIMULATED, tree.version)
@@ -43,7 +46,7 @@ def main(package: Path, argv: Sequence[str]) -> None:
         faults = Faults.from_env(os.environ)
         parsed = read_command_line(tree.server_args).parse(argv)
         resolved = resolve(parsed, tree, os.environ)
-    except (UnknownFault, UnreadableTree, ValueError, AssertionError) as error:
+    except (UnknownFault, UnreadableTree, CannotLoad, ValueError, AssertionError) as error:
         log.error("%s: %s", type(error).__name__, error)
         sys.exit(1)
     log.info("server_args=ServerArgs(%s)", ", ".join(f"{k}={v!r}" for k, v in resolved.args.items()))
@@ -133,6 +136,9 @@ class _Server:
             await self._serve()
         except Ended as end:
             return end.code
+        except CannotLoad as error:
+            self._rank_log.error("Scheduler hit an exception: ImportError: %s", error)
+            return -signal.SIGKILL
         except SchedulerCrash as crash:
             self._rank_log.error("Scheduler hit an exception: %s", crash)
             self._log.error("SIGQUIT received. It usually means one child failed.")
@@ -157,10 +163,7 @@ class _Server:
     def _scheduler(self) -> Scheduler:
         args = self._resolved.args
         drafting = self._drafting()
-        threshold = self._resolved.threshold
-        fallback = None
-        if drafting is not None and threshold is not None:
-            fallback = Fallback(threshold, self._resolved.worker, self._rank_log)
+        fallback = Fallback.of(self._tree, self._resolved, 0, self._rank_log)
         return Scheduler(
             limits=Limits(
                 running=int(args.get("max_running_requests") or self._boot.default_running_limit),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from . import added
 from .literals import Constants, NotConstant
 
 
@@ -79,18 +80,22 @@ class _Ignored(argparse.Action):
 @dataclass(frozen=True)
 class CommandLine:
     """`options`: (names, add_argument keywords) in the tree's order; `fields`: ServerArgs fields with defaults;
-    `aliases`: field -> parsed name, where the two differ (`tp_size` from `tensor_parallel_size`)."""
+    `aliases`: field -> parsed name, where the two differ (`tp_size` from `tensor_parallel_size`); `extra`: functions of
+    a patch that add options to the parser."""
 
     program: str
     options: list[tuple[list[str], dict[str, Any]]]
     fields: dict[str, Any]
     aliases: dict[str, str]
+    extra: list[Callable[[Any], None]]
 
     def parse(self, argv: Sequence[str]) -> dict[str, Any]:
         """ServerArgs fields in the tree's order. A usage error goes to stderr and exits with 2."""
         parser = argparse.ArgumentParser(prog=self.program, allow_abbrev=True)
         for names, keywords in self.options:
             parser.add_argument(*names, **keywords)
+        for add in self.extra:
+            add(parser)
         parsed = vars(parser.parse_args(list(argv)))
         if parsed.get("config"):
             parser.error("--config is not simulated")
@@ -111,7 +116,11 @@ def read_command_line(server_args: Path) -> CommandLine:
         raise UnreadableTree(
             f"{server_args}: only {len(options)} add_argument calls; this engine reads SGLang 0.5.8 to 0.5.13"
         )
-    return CommandLine(_program(module), options, fields, _aliases(owner))
+    try:
+        extra = added.calls(server_args.parent.parent, module, "ServerArgs", "add_cli_args", "parser")
+    except added.CannotLoad as error:
+        raise UnreadableTree(str(error)) from error
+    return CommandLine(_program(module), options, fields, _aliases(owner), extra)
 
 
 def _find(body: Sequence[ast.stmt], kind: type, name: str) -> Any:

@@ -24,6 +24,7 @@ def render(engine: Engine) -> str:
         lines += _one(name, "gauge", value, about, labels)
     for name, value, about in _counters(engine):
         lines += _one(name, "counter", value, about, labels)
+    lines += _fallback(engine)
     samples = engine.scheduler.counters.samples
     for key, name in {
         "ttft": "time_to_first_token_seconds",
@@ -63,6 +64,33 @@ def _counters(engine: Engine) -> list[tuple[str, float, str]]:
         ("num_aborted_requests_total", totals["aborted"], "Number of requests aborted."),
         ("num_retracted_requests_total", totals["retracted"], "Total number of retracted requests."),
     ]
+
+
+def _fallback(engine: Engine) -> list[str]:
+    """The counters of the dynamic-disable patch under the names and labels that it gives them."""
+    fallback = engine.scheduler.fallback
+    if fallback is None:
+        return []
+    counters = fallback.counters
+    model = f'model_name="{engine.args.get("served_model_name")}"'
+    lines: list[str] = []
+    for name, keys in {
+        "steps": ("plain_steps", "spec_steps"),
+        "tokens": ("plain_tokens", "spec_tokens"),
+    }.items():
+        full = f"sglang:dynspec_{name}_total"
+        lines += [f"# HELP {full} By mode of the decode step.", f"# TYPE {full} counter"]
+        lines.append(f'{full}{{{model},mode="plain"}} {float(counters[keys[0]])}')
+        lines.append(f'{full}{{{model},mode="speculate"}} {float(counters[keys[1]])}')
+    about = {"dynspec_verified_requests_total": "spec_reqs", "dynspec_transitions_total": "transitions"}
+    for name, key in about.items():
+        lines += _one(name, "counter", counters[key], "Of the dynamic-disable patch.", model)
+    lines += _one(
+        "dynspec_threshold", "gauge", counters["threshold"], "Largest batch that speculates.", model
+    )
+    return lines + _one(
+        "dynspec_plain", "gauge", counters["mode"] == "plain", "1: the last step was plain.", model
+    )
 
 
 def _one(name: str, kind: str, value: float, about: str, labels: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +21,29 @@ _CLASSES = {"v1": "EAGLEWorker", "v2": "EAGLEWorkerV2"}
 
 def say_arguments(resolved: Resolved, tree: Tree, log: logging.Logger) -> None:
     """What a patched `ServerArgs.__post_init__` says about the resolved arguments."""
-    _run(tree.server_args, "ServerArgs", "__post_init__", resolved, {"logger": log})
+    run_statements(tree.server_args, "ServerArgs", "__post_init__", resolved.args, {"logger": log})
 
 
 def say_worker(resolved: Resolved, tree: Tree, tp_rank: int, log: logging.Logger) -> None:
     """What the patched worker in use says once per rank; nothing if the patch is in the other worker's file."""
     if not resolved.speculates:
         return
-    names = {"logger": log, "tp_rank": tp_rank, "server_args": _stand_in("ServerArgs", resolved)}
-    _run(tree.worker_file(resolved.worker), _CLASSES[resolved.worker], "__init__", resolved, names)
+    attributes = {**resolved.args, "topk": resolved.args.get("speculative_eagle_topk")}
+    names = {"logger": log, "tp_rank": tp_rank}
+    owner = _CLASSES[resolved.worker]
+    run_statements(tree.worker_file(resolved.worker), owner, "__init__", attributes, names)
 
 
-def _run(file: Path, owner: str, method: str, resolved: Resolved, names: dict[str, Any]) -> None:
+def run_statements(
+    file: Path, owner: str, method: str, attributes: Mapping[str, Any], names: Mapping[str, Any]
+) -> None:
+    """Run the logging statements of `owner.method` that a patch added. `attributes`: those of `self`."""
     if not file.is_file():
         return
+    stand_in = type(owner, (), dict(attributes))()
     for statement in _saying(ast.parse(file.read_text(encoding="utf-8")), owner, method):
         module = ast.Module(body=[statement], type_ignores=[])
-        scope = {**names, "self": _stand_in(owner, resolved), "__file__": str(file)}
+        scope = {**names, "self": stand_in, "__file__": str(file)}
         try:
             exec(compile(module, str(file), "exec"), scope)  # the tree's own statement
         except (AttributeError, NameError) as error:
@@ -63,9 +70,3 @@ def _logs(statement: ast.stmt) -> bool:
         and str(node.args[0].value).startswith(PREFIX)
         for node in ast.walk(statement)
     )
-
-
-def _stand_in(class_name: str, resolved: Resolved) -> Any:
-    attributes = dict(resolved.args)
-    attributes["topk"] = resolved.args.get("speculative_eagle_topk")
-    return type(class_name, (), attributes)()

@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from .tree import THRESHOLD, Tree
@@ -43,6 +44,8 @@ def resolve(parsed: Mapping[str, Any], tree: Tree, env: Mapping[str, str]) -> Re
     resolved.model = model_config(parsed["model_path"])
     _fill_defaults(resolved)
     _speculation(resolved, tree, env)
+    for check in tree.argument_checks():
+        check(SimpleNamespace(**resolved.args))
     _check_unsimulated(resolved)
     return resolved
 

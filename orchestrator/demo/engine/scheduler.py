@@ -262,6 +262,6 @@ class Scheduler:
         if self.drafting is not None and self.counters.avg_spec_accept_length is not None:
             state["avg_spec_accept_length"] = self.counters.avg_spec_accept_length
         if self.fallback is not None:
-            state["dynspec_stats"] = self.fallback.state()
+            state["dynspec_stats"] = self.fallback.counters
         state["simulated"] = {"lag_s": round(self.pacer.lag_s, 3)}
         return state

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from . import added
 from .literals import Constants, NotConstant
 
 THRESHOLD = "speculative_disable_batch_threshold"
@@ -42,6 +45,16 @@ class Tree:
     def silently_falls_back_to_v1(self) -> bool:
         """Releases from 0.5.11 on take v1 when v2 is not possible; earlier ones raise for topk > 1."""
         return "spec_v1_reason" in self._text("srt/server_args.py")
+
+    def argument_checks(self) -> list[Callable[..., Any]]:
+        """What patches call at the end of `ServerArgs._handle_speculative_decoding`; each may raise ValueError."""
+        source = ast.parse(self._text("srt/server_args.py"))
+        return added.calls(self.package, source, "ServerArgs", "_handle_speculative_decoding", "self")
+
+    @property
+    def has_threshold_switch(self) -> bool:
+        """Whether `Scheduler.set_internal_state` asks the dynamic-disable patch first."""
+        return "hooks.set_internal_state(" in self._text("srt/managers/scheduler.py")
 
     @property
     def runtime_settable(self) -> frozenset[str]:
