@@ -68,7 +68,7 @@ def exit_words(sight: Sight) -> str:
     return f"exit code {sight.exit_code}"
 
 
-_SHARDS = re.compile(r"(\d+)%[^|]*\|[^|]*\|\s*(\d+)/(\d+)")
+_SHARDS = re.compile(r"(\d+)%[^|]*\|(?:[^|]*\|)?\s*(\d+)/(\d+)")
 
 
 def load_progress(log_tail: tuple[str, ...]) -> str:

@@ -8,6 +8,11 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 _SHORTEST = 4  # a shorter fragment of a value would blank ordinary words and protect nothing
+# Fields by which engines dump credentials that never were in the experiment. Not "tokenizer_path" or "token_map".
+_CREDENTIAL_FIELD = re.compile(
+    r"(?:^|[_-])(?:api[_-]?key|(?:auth|hf|access|bearer)[_-]?token|password|passwd|secret|credentials?)$",
+    re.IGNORECASE,
+)
 
 
 class Redactor:
@@ -39,14 +44,21 @@ class Redactor:
         return self(raw.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     def tree(self, value: object) -> object:
-        """The same over every string, keys included, of a JSON-like value."""
+        """The same over every string, keys included, of a JSON-like value; credential fields lose their value anyway."""
         if isinstance(value, str):
             return self(value)
         if isinstance(value, Mapping):
-            return {self(str(key)): self.tree(item) for key, item in value.items()}
+            return {self(str(key)): self._field(str(key), item) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [self.tree(item) for item in value]
         return value
+
+    def _field(self, name: str, value: object) -> object:
+        return "[redacted]" if _hidden(name, value) else self.tree(value)
+
+
+def _hidden(name: str, value: object) -> bool:
+    return isinstance(value, str) and bool(value) and _CREDENTIAL_FIELD.search(name) is not None
 
 
 def _spellings(value: str) -> set[str]:
