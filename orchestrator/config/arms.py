@@ -36,10 +36,10 @@ def _chain(name: str, raw: Mapping[str, RawArm], root: TreeNode, problems: Probl
             problems.add(where, path, f"no arm is called `{parent}`{nearest(parent, raw)}")
             return None
         if parent in chain:
-            loop = " -> ".join([*chain[chain.index(parent) :], parent])
-            problems.add(
-                place(root, "arms", min(chain), "extends"), f"arms.{min(chain)}.extends", f"a circle: {loop}"
-            )
+            circle = chain[chain.index(parent) :]
+            start = circle.index(min(circle))  # the same words whichever arm led here
+            first, loop = min(circle), " -> ".join([*circle[start:], *circle[:start], min(circle)])
+            problems.add(place(root, "arms", first, "extends"), f"arms.{first}.extends", f"a circle: {loop}")
             return None
         chain.append(parent)
     return chain[::-1]

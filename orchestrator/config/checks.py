@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from orchestrator.config.kinds import nearest
-from orchestrator.config.tree import Problem, Problems, TreeNode, place
+from orchestrator.config.tree import Problem, Problems, TreeNode, owner, place
 from orchestrator.model.experiment import Arm, Node, Prompts, Server, Sweep
 from orchestrator.model.speculation import (
     SPECULATIVE_RUNNING_LIMIT,
@@ -44,44 +44,55 @@ def check_arms(
     """Arms that could not start, or would not be what they are called."""
     for arm in arms:
         for keys, text in _arm_faults(arm, server, node, patches):
-            path = ("arms", arm.name, *keys)
+            path = owner(root, arm.name, *keys)
             problems.add(place(root, *path), ".".join(path), text)
+
+
+Fault = tuple[tuple[str, ...], str]  # keys below the arm, and what is wrong
 
 
 def _arm_faults(
     arm: Arm, server: Server, node: Node | None, patches: Collection[str] | None
-) -> Iterator[tuple[tuple[str, ...], str]]:
+) -> Iterator[Fault]:
     for patch in arm.patches:
         if patches is not None and patch not in patches:
             yield ("patches",), f"no patch is called `{patch}`{nearest(patch, patches)}"
-    yield from _spelling_faults(arm)
-    if server.module == _SGLANG:
+    if node is not None and isinstance(node.gpus, tuple):
+        yield from _gpu_faults(arm, len(node.gpus))
+    spelling = list(_spelling_faults(arm))
+    yield from spelling
+    if server.module == _SGLANG and not spelling:
         yield from _sglang_faults(arm)
-    if node is not None and node.gpus != "all" and "CUDA_VISIBLE_DEVICES" in arm.env:
+
+
+def _gpu_faults(arm: Arm, count: int) -> Iterator[Fault]:
+    if "CUDA_VISIBLE_DEVICES" in arm.env:
         yield ("env", "CUDA_VISIBLE_DEVICES"), "node.gpus sets this variable; keep one of the two"
-    if node is not None and isinstance(node.gpus, tuple) and gpus_needed(arm) > len(node.gpus):
-        yield ("args",), f"needs {gpus_needed(arm)} GPUs (tp x pp), and node.gpus lists {len(node.gpus)}"
+    if gpus_needed(arm) > count:
+        sizes = ("tp-size", "pp-size", "dp-size")
+        key = next(key for key in arm.args if any(key in SPELLINGS[flag] for flag in sizes))
+        yield (
+            ("args", key),
+            f"the server needs {gpus_needed(arm)} GPUs (tp x pp x dp), and node.gpus lists {count}",
+        )
 
 
-def _spelling_faults(arm: Arm) -> Iterator[tuple[tuple[str, ...], str]]:
+def _spelling_faults(arm: Arm) -> Iterator[Fault]:
     """argparse takes abbreviations; dynspec reads these flags too, so they must be written out, and once."""
     known = {spelling for spellings in SPELLINGS.values() for spelling in spellings}
     for key in arm.args:
         meant = next((flag for flag in SPELLINGS if flag.startswith(key) and key not in known), None)
         if meant is not None and key.startswith(("speculative-", "max-run", "disable-over")):
             yield ("args", key), f"an abbreviation; write {meant}"
-    for flag, spellings in SPELLINGS.items():
+    for spellings in SPELLINGS.values():
         used = [key for key in arm.args if key in spellings]
         if len(used) > 1:
-            yield (
-                ("args", used[-1]),
-                f"`{used[0]}` and `{used[-1]}` are the same flag ({flag}); keep one spelling",
-            )
+            yield ("args", used[-1]), f"`{used[0]}` and `{used[-1]}` are the same flag; keep one spelling"
 
 
-def _sglang_faults(arm: Arm) -> Iterator[tuple[tuple[str, ...], str]]:
+def _sglang_faults(arm: Arm) -> Iterator[Fault]:
     if setting(arm, "model-path") is None:
-        yield ("args",), "no model: server.args needs model-path"
+        yield ("args", "model-path"), "missing: the model to serve"
     if "port" in arm.args:
         yield (
             ("args", "port"),
@@ -90,31 +101,26 @@ def _sglang_faults(arm: Arm) -> Iterator[tuple[tuple[str, ...], str]]:
     if "host" in arm.args and arm.args["host"] not in _LOOPBACK:
         yield (
             ("args", "host"),
-            f"dynspec talks to the server on the node's loopback; write one of {', '.join(_LOOPBACK)}",
+            f"dynspec talks to the server on the node's loopback; write {' or '.join(_LOOPBACK)}",
         )
     name = algorithm(arm)
     if name in _NEEDS_DRAFT and setting(arm, "speculative-draft-model-path") is None:
-        own = (
-            "; for a model with a draft head of its own write speculative-algorithm: NEXTN"
-            if name == "EAGLE"
-            else ""
-        )
-        yield (
-            ("args",),
-            f"{name} without speculative-draft-model-path would load the target as its own draft{own}",
-        )
+        own = "; for a model with a draft head of its own write NEXTN" if name == "EAGLE" else ""
+        text = f"{name} without speculative-draft-model-path would load the target as its own draft{own}"
+        yield ("args", "speculative-algorithm"), text
     if name is None:
         yield from _idle_flags(arm)
 
 
-def _idle_flags(arm: Arm) -> Iterator[tuple[tuple[str, ...], str]]:
+def _idle_flags(arm: Arm) -> Iterator[Fault]:
     """Settings of speculation in an arm that does not speculate: nearly always a forgotten algorithm."""
-    idle = [flag for flag in SPELLINGS if flag.startswith("speculative-") and setting(arm, flag) is not None]
-    if idle:
-        yield (
-            ("args",),
-            f"{idle[0]} without speculative-algorithm has no effect; add the algorithm or remove it",
-        )
+    for key in arm.args:
+        if key.startswith("speculative-") and any(key in SPELLINGS[flag] for flag in SPELLINGS):
+            yield (
+                ("args", key),
+                "has no effect without speculative-algorithm; add the algorithm or remove this",
+            )
+            return
 
 
 def check_sweep(sweep: Sweep, arms: Iterable[Arm], root: TreeNode, problems: Problems) -> None:
@@ -122,9 +128,13 @@ def check_sweep(sweep: Sweep, arms: Iterable[Arm], root: TreeNode, problems: Pro
     if sweep.prompts.source == "input_ids" and sweep.endpoint != "generate":
         text = "token ids can only be sent to /generate; write endpoint: generate"
         problems.add(place(root, "sweep", "endpoint"), "sweep.endpoint", text)
+    if sweep.prompts.source == "input_ids":
+        return
     for arm in arms:
-        if setting(arm, "skip-tokenizer-init") is True and sweep.prompts.source != "input_ids":
-            text = f"arm {arm.name} serves without a tokenizer; write {{source: input_ids, vocab: N}}"
+        if setting(arm, "skip-tokenizer-init") is True:
+            text = (
+                "a server with skip-tokenizer-init takes token ids only; write {source: input_ids, vocab: N}"
+            )
             problems.add(place(root, "sweep", "prompts"), "sweep.prompts", text)
 
 

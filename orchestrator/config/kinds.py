@@ -87,7 +87,8 @@ class Text:
             assert isinstance(node, ScalarNode)
             return wrong(node, path, problems, self.what, f'write "{shorten(node.text)}" for the text')
         if not value.strip() or "\0" in value:
-            return wrong(node, path, problems, self.what)
+            problems.add(node.where, path, f"empty where {self.what} is wanted")
+            return BAD
         if self.pattern and not re.fullmatch(self.pattern, value):
             return wrong(node, path, problems, self.what, self.pattern_words)
         return value
@@ -154,6 +155,8 @@ class Whole:
         if isinstance(value, bool) or not isinstance(value, int):
             quoted = isinstance(node, ScalarNode) and node.quoted and node.text.isdigit()
             return wrong(node, path, problems, self.what, "write it without quotes" if quoted else "")
+        if self.low == self.high and value != self.low:
+            return wrong(node, path, problems, self.what)
         if not self.low <= value <= self.high:
             problems.add(node.where, path, f"{value} is outside {self.low} to {self.high}")
             return BAD
@@ -232,11 +235,11 @@ class Measure:
 
     def spell(self, value: object) -> object:
         assert isinstance(value, int | float)
+        base = min(self.units, key=lambda unit: abs(self.units[unit] - 1.0))
         for unit, factor in sorted(self.units.items(), key=lambda item: -item[1]):
-            if value and value % factor == 0:
+            if value and value >= factor and value % factor == 0:
                 return f"{value / factor:g}{unit}"
-        unit, factor = min(self.units.items(), key=lambda item: item[1])
-        return f"{value / factor:g}{unit}"
+        return f"{value / self.units[base]:g}{base}"
 
 
 def duration(low: float = 0.001, high: float = 7 * 86400.0) -> Measure:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from orchestrator.config.arms import complete_arms
 from orchestrator.config.checks import check_arms, check_node, check_sweep, warnings
 from orchestrator.config.features import UNSUPPORTED, Lacking, refuse_lacking
+from orchestrator.config.parse import dump_tree, parse_tree
 from orchestrator.config.scalars import shorten
 from orchestrator.config.secrets import hide, secret_value
 from orchestrator.config.sections import join
@@ -21,8 +22,6 @@ from orchestrator.config.tree import (
     ScalarNode,
     TreeNode,
     Where,
-    dump_tree,
-    parse_tree,
     set_value,
 )
 from orchestrator.errors import ExperimentError
@@ -95,12 +94,12 @@ def _override(root: MapNode, word: str, problems: Problems) -> None:
     where = Where("--set", None)
     keys = path.split(".")
     if not equals or not all(re.fullmatch(r"[A-Za-z0-9_-]+", key) for key in keys):
-        problems.add(where, hide(path), "write key.path=value, such as sweep.repeats=1")
+        problems.add(where, hide(path) or "``", "write key.path=value, such as sweep.repeats=1")
         return
     try:
         value = parse_tree(text, where.source, with_lines=False)
     except NotATree as error:
-        problems.found.append(error.problem)
+        problems.add(where, path, error.problem.text)
         return
     if value is None:
         problems.add(where, path, "has no value; write null to remove the key")
@@ -123,8 +122,10 @@ def _refuse_secrets(node: TreeNode, path: str, problems: Problems) -> None:
             _refuse_secrets(item, f"{path}[{index}]", problems)
         return
     for entry in node.entries:
+        place = join(path, shorten(entry.key.text))
+        _refuse_secrets(entry.key, place, problems)
         if entry.key.text not in ("args", "env"):
-            _refuse_secrets(entry.value, join(path, shorten(entry.key.text)), problems)
+            _refuse_secrets(entry.value, place, problems)
 
 
 def _check(root: MapNode, patches: Collection[str] | None, problems: Problems) -> Checked | None:

@@ -64,7 +64,7 @@ class ArgsMap:
 
 def _flag_help(name: str) -> str:
     flag = name.lstrip("-").replace("_", "-")
-    if flag != name and re.fullmatch(_FLAG, flag):
+    if flag != name and not secret_value(name) and re.fullmatch(_FLAG, flag):
         return f"write the flag without leading dashes and with `-`: {flag}"
     return "not the name of a flag: letters, digits and `-` are wanted"
 

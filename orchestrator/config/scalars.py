@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import yaml
 
+from orchestrator.config.parse import implicit_kind
 from orchestrator.config.secrets import hide
-from orchestrator.config.tree import ListNode, MapNode, ScalarNode, TreeNode, implicit_kind
+from orchestrator.config.tree import ListNode, MapNode, ScalarNode, TreeNode
 
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")

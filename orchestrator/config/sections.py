@@ -72,7 +72,11 @@ class Section:
         defaults = _defaults(self.cls)
         properties: Json = {}
         for field in self.fields:
-            entry: Json = {"description": field.doc, **field.kind.schema()}
+            body = field.kind.schema()
+            # null counts as not written, so only a required key cannot be null
+            entry: Json = {"description": field.doc} | (
+                body if field.required else {"anyOf": [body, {"type": "null"}]}
+            )
             default = defaults.get(field.target)
             if default is not None and not dataclasses.is_dataclass(default) and default != ():
                 entry["default"] = field.kind.spell(default)
@@ -162,7 +166,7 @@ class MapOf:
             "type": "object",
             "minProperties": 1,
             "propertyNames": {"pattern": f"^({self.name_pattern})$"},
-            "additionalProperties": self.item.schema(),
+            "additionalProperties": {"anyOf": [self.item.schema(), {"type": "null"}]},
         }
 
     def spell(self, value: object) -> object:

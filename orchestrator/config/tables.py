@@ -41,6 +41,7 @@ from orchestrator.model.experiment import (
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 _DOTTED = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
+_VERSION = "1, the version that this dynspec reads,"
 _PATH = Text("a path", home=True)
 _PATCHES = ListOf(
     Text("a patch name", NAME, "dynspec patch list shows the names"), "patch names", unique=True
@@ -245,7 +246,12 @@ REPORT = Section(
 EXPERIMENT = Section(
     Experiment,
     (
-        Field("schema", Whole(1, 1, "the number 1"), "version of this format", required=True),
+        Field(
+            "schema",
+            Whole(1, 1, "1, the version that this dynspec reads,"),
+            "version of this format",
+            required=True,
+        ),
         Field(
             "name", Text("a name", NAME, "letters, digits, - and _"), "names the run folders", required=True
         ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -215,7 +214,7 @@ def _launch_steps(boot: _Boot) -> Iterator[Step]:
         "launch",
         StartServer(boot.arm.name, boot.number, launch),
         StopServer(),
-        f"start {name}: {shlex.join(launch.argv)}",
+        f"start {name}, on port {server.port}",
     )
     ready = f"/health, then one short generation; at most {server.ready.timeout_s:.0f} s"
     yield Step("ready", WaitReady(boot.arm.name), None, f"wait for {boot.arm.name}: {ready}")

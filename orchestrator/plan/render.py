@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
+from orchestrator.model.experiment import EnvValue, SecretRef
 from orchestrator.model.facts import Facts
 from orchestrator.model.plan import (
     Effect,
     FreeGpus,
+    Launch,
     Plan,
     RestoreFiles,
     StartServer,
@@ -50,9 +53,21 @@ def _node(facts: Facts) -> Iterator[str]:
 
 
 def _arms(plan: Plan) -> Iterator[str]:
-    width = max((len(name) for name in plan.worker_paths), default=0)
+    launches = {step.do.arm: step.do.launch for step in plan.steps if isinstance(step.do, StartServer)}
     for name, path in plan.worker_paths.items():
-        yield f"arm      {name.ljust(width)}  worker {path.worker}: {path.why}"
+        yield f"arm      {name}: worker {path.worker}, since {path.why}"
+        if name in launches:
+            yield f"         {_command(launches[name])}"
+
+
+def _command(launch: Launch) -> str:
+    """As a shell would show it. References to secrets stay names."""
+    env = [f"{key}={_shown(value)}" for key, value in launch.env.items()]
+    return " ".join([*env, shlex.join(launch.argv)])
+
+
+def _shown(value: EnvValue) -> str:
+    return f"${{{value.from_env}}}" if isinstance(value, SecretRef) else shlex.quote(value)
 
 
 def _stops(plan: Plan, facts: Facts) -> Iterator[str]:
