@@ -30,7 +30,7 @@ def parse_tree(text: str, source: str, *, with_lines: bool = True) -> TreeNode |
             builder.take(event)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise NotATree(builder.at(mark.line if mark else 0), _explain(error, text)) from None
+        raise NotATree(builder.at(mark.line if mark else 0), _explain(error, text.split("\n"))) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1 if isinstance(error.position, int) else 1
         raise NotATree(
@@ -45,22 +45,17 @@ def _events(text: str) -> Iterator[yaml.Event]:
     return yaml.parse(text, Loader=_Parser)
 
 
-def _explain(error: yaml.MarkedYAMLError, text: str) -> str:
+def _explain(error: yaml.MarkedYAMLError, lines: list[str]) -> str:
     reason = error.problem or error.context or "cannot be read"
     mark, start = error.problem_mark, error.context_mark
-    lines = text.split("\n")
-    if (
-        mark is not None
-        and mark.line < len(lines)
-        and lines[mark.line][mark.column : mark.column + 1] == "\t"
-    ):
+    line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
+    if mark is not None and line[mark.column : mark.column + 1] == "\t":
         return "not YAML: a tab where indentation or a value starts; indent with spaces"
     if "mapping values are not allowed" in reason:
         return "not YAML: a second `: ` in one value; quote the value"
-    opened = (
-        f", for what starts in line {start.line + 1}" if mark and start and start.line != mark.line else ""
-    )
-    return f"not YAML: {reason}{opened}"
+    if mark is None or start is None or start.line == mark.line or len(lines) == 1:
+        return f"not YAML: {reason}"
+    return f"not YAML: {reason}, for what starts in line {start.line + 1}"
 
 
 class _Builder:
