@@ -31,10 +31,14 @@ class Problem:
 
 
 def check(path: str, before: str | None, after: str) -> tuple[Problem, ...]:
-    """Problems that the edit from `before` (None: a new file) to `after` brings into the file `path`."""
+    """Problems that the edit from `before` (None: a new file) to `after` brings into the file `path`.
+
+    A file whose original does not compile here either (written for a newer Python than the controller's) is
+    left to the check on the node, under the interpreter that serves.
+    """
     error = syntax_error(path, after)
     if error is not None:
-        return (error,)
+        return () if before is not None and syntax_error(path, before) is not None else (error,)
     known = Counter(name for name, _ in _undefined(before)) if before is not None else Counter[str]()
     problems = []
     for name, line in _undefined(after):

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import DoesNotFit
+from orchestrator.patchset import build_patch_set, find_patch, needed_files
 from orchestrator.server_flags import SERVER_ARGS, History, check_args, flag_files, flag_history, known_flags
-from tests.wheels import LATER, TWO_WORKERS, flags_of, history_text, read_sources, wheel_tree
+from tests.wheels import LATER, TWO_WORKERS, flags_of, history_text, read_sources, tree_facts, wheel_tree
 
 CALLS = """
 BACKENDS = ["triton", "fa3"]
@@ -118,13 +119,32 @@ def test_fields_in_other_modules_are_asked_for_by_name():
         known_flags(text)
 
 
+def test_a_function_that_is_handed_the_parser_is_followed_to_its_file():
+    """The way in which a patch adds its options."""
+    text = CALLS + "        from sglang.srt.extra.arguments import add_more\n        add_more(parser)\n"
+    more = 'FLAG = "--more"\nWAYS = ("a", "b")\ndef add_more(parser):\n    parser.add_argument(FLAG, choices=WAYS)\n'
+    assert flag_files(text) == (SERVER_ARGS, "srt/extra/arguments.py")
+    with pytest.raises(DoesNotFit, match=r"srt/extra/arguments\.py too, which were not read"):
+        known_flags(text)
+    flag = known_flags({SERVER_ARGS: text, "srt/extra/arguments.py": more})["--more"]
+    assert (flag.choices, flag.choices_open, flag.path) == (("a", "b"), False, "srt/extra/arguments.py")
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("class ServerArgs:\n    def add_cli_args(parser)\n", "not Python"),
         ("class Other:\n    pass\n", "no class ServerArgs"),
         ("class ServerArgs:\n    pass\n", "no method add_cli_args"),
-        ("class ServerArgs:\n    def add_cli_args(parser):\n        add_all(parser)\n", "cannot read"),
+        (
+            "class ServerArgs:\n    def add_cli_args(parser):\n        add_all(parser)\n",
+            "no function add_all",
+        ),
+        ("class ServerArgs:\n    def add_cli_args(parser):\n        parser.add(1)\n", "cannot read"),
+        (
+            CALLS + '        for x in y:\n            parser.add_argument(f"--{x}")\n',
+            "whose name is not written out",
+        ),
     ],
 )
 def test_where_flags_cannot_be_read_the_reader_says_so_and_guesses_nothing(text, reason):
@@ -287,6 +307,20 @@ def _real_parser(texts: dict[str, str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
     names["add_cli_args"](parser)
     return parser
+
+
+@pytest.mark.wheels
+@pytest.mark.parametrize("version", [TWO_WORKERS[0], TWO_WORKERS[-1]])
+def test_the_flags_that_a_patch_lists_are_those_of_the_patched_tree(version):
+    patch = find_patch("dynamic_disable")
+    sources = read_sources(wheel_tree(version), needed_files([patch]))
+    patched = build_patch_set([patch], sources, tree_facts(version, sources), allow_unlisted=False)
+    texts = {edit.path: edit.after for edit in patched.edits}
+    added = set(known_flags(texts)) - set(flags_of(version))
+    assert added == {f"--{flag}" for flag in patch.flags}
+    args = {"model-path": "m", "speculative-disable-batch-threshold": 5}
+    assert check_args(args, known_flags(texts)) == ()
+    assert check_args(args, flags_of(version)) != ()
 
 
 @pytest.mark.wheels

@@ -63,6 +63,11 @@ def test_text_that_does_not_compile_is_one_problem_and_the_names_are_left_alone(
     assert message in problem.message
 
 
+def test_an_original_for_a_newer_python_is_left_to_the_interpreter_that_serves():
+    newer = "x = match 1 of 2\n"
+    assert check("a.py", newer, newer + "y = 1\n") == ()
+
+
 def test_a_byte_order_mark_and_windows_line_ends_compile():
     assert check("a.py", "\ufeffx = 1\r\n", "\ufeffx = 1\r\ny = x\r\n") == ()
 

@@ -6,6 +6,7 @@ Run as a program it writes anew what is derived from the releases: the hashes of
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import sys
@@ -33,7 +34,17 @@ TWO_WORKERS = (
 )
 LATER = ("0.5.13.post1", "0.5.14", "0.5.23")
 
-__all__ = ["LATER", "PATCHES", "TWO_WORKERS", "read_sources", "sha256", "tree_facts", "wheel_tree"]
+__all__ = [
+    "LATER",
+    "PATCHES",
+    "TWO_WORKERS",
+    "flags_of",
+    "history_text",
+    "read_sources",
+    "sha256",
+    "tree_facts",
+    "wheel_tree",
+]
 
 
 def sha256(text: str) -> str:
@@ -90,6 +101,7 @@ def relist(folder: Path, versions: Iterable[str]) -> None:
     manifest.write_text(f"{head}\n{listing_yaml(load_patch(folder), versions)}")
 
 
+@functools.cache
 def flags_of(version: str) -> dict[str, Flag]:
     """The flags that a release declares, as read from its sources."""
     package = wheel_tree(version)

@@ -2,7 +2,8 @@
 
 from orchestrator.server_flags.check import ArgProblem, check_args
 from orchestrator.server_flags.history import History, flag_history
-from orchestrator.server_flags.read import SERVER_ARGS, Flag, flag_files, known_flags
+from orchestrator.server_flags.read import Flag, flag_files, known_flags
+from orchestrator.server_flags.syntax import SERVER_ARGS
 
 __all__ = [
     "SERVER_ARGS",

@@ -18,23 +18,27 @@ from dataclasses import dataclass, replace
 
 from orchestrator.errors import DoesNotFit
 from orchestrator.server_flags.syntax import (
+    FROM_FIELDS,
+    SERVER_ARGS,
     Nargs,
     annotated,
     called,
     default_of,
+    delegates,
     dict_items,
+    function_in,
     is_true,
     keywords,
     literal,
     nargs_of,
+    path_of,
     source_of,
     without_optional,
 )
 
-SERVER_ARGS = "srt/server_args.py"
-_FIELDS = "arg_groups/fields/"
-# Modules that hold fields, lists of choices, or argparse actions; the other hooks declare nothing.
-_DECLARES = re.compile(r"sglang\.srt\.arg_groups\.(fields\.\w+|choices|argparse_actions)\Z")
+_FIELDS = re.compile(r"srt/arg_groups/fields/\w+\.py\Z")
+# Lists of choices and argparse actions: without them less is known, and nothing is missed.
+_HELPS = re.compile(r"srt/arg_groups/(choices|argparse_actions)\.py\Z")
 _CASTS = {"int", "float"}
 
 
@@ -72,28 +76,25 @@ class Flag:
 
 def flag_files(server_args_text: str) -> tuple[str, ...]:
     """Package-relative paths to hand to `known_flags`: server_args.py and what its options are declared in."""
-    modules = {
-        node.module
-        for node in ast.walk(_parse(SERVER_ARGS, server_args_text))
-        if isinstance(node, ast.ImportFrom) and node.module is not None and _DECLARES.match(node.module)
-    }
-    return (SERVER_ARGS, *sorted(f"{m.removeprefix('sglang.').replace('.', '/')}.py" for m in modules))
+    tree = _parse(SERVER_ARGS, server_args_text)
+    return tuple(dict.fromkeys((SERVER_ARGS, *_imported(tree, _HELPS), *_required(tree))))
 
 
 def known_flags(sources: str | Mapping[str, str]) -> dict[str, Flag]:
     """Option string -> Flag, aliases included, from the text of server_args.py or from path -> text.
 
-    Raises DoesNotFit where the reading is not possible: the text does not parse, has no `add_cli_args`, takes
-    fields from files that are not among `sources`, or declares its options in a way that is not known here.
+    For the flags of a patched tree give the patched texts and the added files. Raises DoesNotFit where the
+    reading is not possible: a text does not parse, there is no `add_cli_args`, options are declared in files
+    that are not among `sources`, or in a way that is not known here.
     """
     texts = {SERVER_ARGS: sources} if isinstance(sources, str) else dict(sources)
     if SERVER_ARGS not in texts:
         raise DoesNotFit(f"{SERVER_ARGS} is not among the files to read flags from")
-    missing = [path for path in flag_files(texts[SERVER_ARGS]) if _FIELDS in path and path not in texts]
+    trees = {path: _parse(path, text) for path, text in texts.items()}
+    missing = [path for path in _required(trees[SERVER_ARGS]) if path not in trees]
     if missing:
         raise DoesNotFit(f"the server's flags are declared in {', '.join(missing)} too, which were not read")
-    reader = _Reader({path: _parse(path, text) for path, text in texts.items()})
-    flags = {name: flag for flag in reader.flags() for name in flag.names}
+    flags = {name: flag for flag in _Reader(trees).flags() for name in flag.names}
     if "--model-path" not in flags:
         raise DoesNotFit(f"{SERVER_ARGS} declares its flags in a way that this version cannot read")
     return flags
@@ -106,68 +107,107 @@ def _parse(path: str, text: str) -> ast.Module:
         raise DoesNotFit(f"{path}: not Python that this interpreter can parse: {error}") from error
 
 
+def _required(tree: ast.Module) -> tuple[str, ...]:
+    """Files without which flags would be missed: those of fields, and those of functions handed the parser."""
+    return (*_imported(tree, _FIELDS), *(path for path, _ in delegates(tree, _add_cli_args(tree))))
+
+
+def _imported(tree: ast.Module, pattern: re.Pattern[str]) -> list[str]:
+    modules = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    return sorted(path for module in modules if pattern.match(path := path_of(module)))
+
+
+def _server_args_class(tree: ast.Module) -> ast.ClassDef:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == "ServerArgs":
+            return node
+    raise DoesNotFit(f"{SERVER_ARGS}: has no class ServerArgs, flags can't be read")
+
+
+def _add_cli_args(tree: ast.Module) -> ast.FunctionDef:
+    found = function_in(_server_args_class(tree).body, "add_cli_args")
+    if found is None:
+        raise DoesNotFit(f"{SERVER_ARGS}: ServerArgs has no method add_cli_args, flags can't be read")
+    return found
+
+
 class _Reader:
     """Reads flags out of parsed files, looking constants and action classes up in all of them."""
 
     def __init__(self, trees: Mapping[str, ast.Module]) -> None:
         self.trees = trees
-        self.constants: dict[str, ast.expr] = {}
+        self.constants: dict[tuple[str, str], ast.expr] = {}  # by (file, name)
+        self.shared: dict[str, ast.expr] = {}  # by name: what a file imports from another
         self.bare_actions: dict[str, bool] = {}
-        for tree in trees.values():
+        for path, tree in trees.items():
             for node in tree.body:
-                self._note(node)
+                self._note(path, node)
 
     def flags(self) -> Iterator[Flag]:
-        klass = _class_of(self.trees[SERVER_ARGS], "ServerArgs")
-        add = next(
-            (n for n in klass.body if isinstance(n, ast.FunctionDef) and n.name == "add_cli_args"), None
-        )
-        if add is None:
-            raise DoesNotFit(f"{SERVER_ARGS}: ServerArgs has no method add_cli_args, flags can't be read")
-        calls = [node for node in ast.walk(add) if isinstance(node, ast.Call)]
-        if any(called(call) == "add_cli_args_from_dataclass" for call in calls):
-            for path, holder in self._holders(klass):
+        tree = self.trees[SERVER_ARGS]
+        add = _add_cli_args(tree)
+        if any(isinstance(node, ast.Call) and called(node) == FROM_FIELDS for node in ast.walk(add)):
+            for path, holder in self._holders(_server_args_class(tree)):
                 yield from self._fields(path, holder)
-        for call in calls:
-            if called(call) == "add_argument":
-                yield from self._from_call(call)
+        yield from self._calls(SERVER_ARGS, add)
+        for path, name in delegates(tree, add):
+            function = function_in(self.trees[path].body, name)
+            if function is None:
+                raise DoesNotFit(f"{path}: has no function {name}, which declares flags of the server")
+            yield from self._calls(path, function)
+
+    def _calls(self, path: str, function: ast.FunctionDef) -> Iterator[Flag]:
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call) and called(node) == "add_argument":
+                yield from self._from_call(path, node)
 
     def _holders(self, server_args: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]]:
         """The classes whose annotated fields are options."""
         yield SERVER_ARGS, server_args
         for path, tree in self.trees.items():
-            if _FIELDS in path:
+            if _FIELDS.match(path):
                 yield from ((path, node) for node in tree.body if isinstance(node, ast.ClassDef))
 
-    def _note(self, node: ast.stmt) -> None:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            self.constants[node.targets[0].id] = node.value
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
-            self.constants[node.target.id] = node.value
+    def _note(self, path: str, node: ast.stmt) -> None:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    self.constants[path, target.id] = self.shared[target.id] = node.value
         elif isinstance(node, ast.ClassDef):
-            init = next(
-                (n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None
-            )
+            init = function_in(node.body, "__init__")
             self.bare_actions[node.name] = init is not None and default_of(init, "nargs") == 0
+
+    def _constant(self, path: str, node: ast.expr) -> ast.expr | None:
+        """`node`, or what the module-level name stands for that it is."""
+        if not isinstance(node, ast.Name):
+            return node
+        return self.constants.get((path, node.id), self.shared.get(node.id))
 
     # add_argument calls
 
-    def _from_call(self, call: ast.Call) -> Iterator[Flag]:
-        names = tuple(
-            arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
-        )
+    def _from_call(self, path: str, call: ast.Call) -> Iterator[Flag]:
+        names = [self._name(path, call, arg) for arg in call.args]
         if not names or not names[0].startswith("-"):
-            return
+            return  # a positional argument
         words = keywords(call)
         flag = Flag(
-            names=names,
+            names=tuple(names),
             type=source_of(words.get("type")) or "str",
             default=source_of(words.get("default")),
             required=is_true(words.get("required")),
-            path=SERVER_ARGS,
+            path=path,
             line=call.lineno,
         )
         yield self._finish(flag, words)
+
+    def _name(self, path: str, call: ast.Call, arg: ast.expr) -> str:
+        value = self._constant(path, arg)
+        name = literal(value) if value is not None else None
+        if not isinstance(name, str):
+            # Going on without it would call a flag unknown that the server knows.
+            raise DoesNotFit(f"{path}:{call.lineno}: declares a flag whose name is not written out")
+        return name
 
     def _finish(self, flag: Flag, words: Mapping[str, ast.expr]) -> Flag:
         """`flag` with what action, nargs, choices and deprecation say."""
@@ -184,7 +224,7 @@ class _Reader:
             nargs = self._unread_action(action) if known is None else (0 if known else 1)
         if "nargs" in words:
             nargs = nargs_of(words["nargs"])
-        choices, is_open = self._choices(words.get("choices"))
+        choices, is_open = self._choices(flag.path, words.get("choices"))
         if choices is not None:
             flag = replace(flag, choices=choices, choices_open=is_open)
         instead = literal(words["new_flag"]) if "new_flag" in words else ""
@@ -251,22 +291,12 @@ class _Reader:
 
     # values
 
-    def _choices(self, node: ast.expr | None) -> tuple[tuple[object, ...] | None, bool]:
+    def _choices(self, path: str, node: ast.expr | None) -> tuple[tuple[object, ...] | None, bool]:
         """(values or None when not known, whether plugins may add to the list)."""
-        is_open = False
-        if isinstance(node, ast.Name):
-            is_open = True
-            node = self.constants.get(node.id)
-        if node is None:
-            return None, False
-        values = literal(node)
+        value = None if node is None else self._constant(path, node)
+        values = None if value is None else literal(value)
         if not isinstance(values, list | tuple | set):
             return None, False
+        # A list in capitals is what plugins append to; a tuple cannot grow.
+        is_open = isinstance(node, ast.Name) and not isinstance(values, tuple)
         return tuple(sorted(values) if isinstance(values, set) else values), is_open
-
-
-def _class_of(tree: ast.Module, name: str) -> ast.ClassDef:
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            return node
-    raise DoesNotFit(f"{SERVER_ARGS}: has no class {name}, flags can't be read")

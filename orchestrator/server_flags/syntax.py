@@ -5,10 +5,43 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+SERVER_ARGS = "srt/server_args.py"
+FROM_FIELDS = "add_cli_args_from_dataclass"  # SGLang's own derivation of options from annotated fields
 Nargs = int | str | None
 
 _ANNOTATED = {"A", "Annotated"}
 UNKNOWN = object()  # what `literal` gives for an expression that is no literal
+
+
+def path_of(module: str) -> str:
+    """The package-relative file of `sglang.x.y`; empty for modules of other packages."""
+    package, _, rest = module.partition(".")
+    return f"{rest.replace('.', '/')}.py" if package == "sglang" and rest else ""
+
+
+def function_in(body: Sequence[ast.stmt], name: str) -> ast.FunctionDef | None:
+    """The function `name` defined in that body itself."""
+    return next((n for n in body if isinstance(n, ast.FunctionDef) and n.name == name), None)
+
+
+def delegates(tree: ast.Module, add_cli_args: ast.FunctionDef) -> list[tuple[str, str]]:
+    """(file, name) of the functions that `add_cli_args` hands its parser to, `FROM_FIELDS` left out."""
+    parser = add_cli_args.args.args[-1].arg
+    origins = {
+        alias.asname or alias.name: (
+            path_of(node.module or "") or f"the package of {node.module}",
+            alias.name,
+        )
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    return [
+        origins.get(call.func.id, (SERVER_ARGS, call.func.id))
+        for call in ast.walk(add_cli_args)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id != FROM_FIELDS
+        if any(isinstance(arg, ast.Name) and arg.id == parser for arg in call.args)
+    ]
 
 
 def called(call: ast.Call) -> str:
