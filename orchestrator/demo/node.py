@@ -171,6 +171,7 @@ class DemoNode:
     def _facts(self) -> dict[str, Any]:
         return {
             "gpu_dir": str(self.gpu_dir),
+            "models_dir": str(self.home / "models"),
             "gpus": self.options.gpus,
             "gpu_memory_mib": self.options.gpu_memory_mib,
             "gpu_release_s": self.options.gpu_release_s,

@@ -37,7 +37,8 @@ NODE_FILE = Path(__file__).with_name("node.json")
 
 def main(package: Path, argv: Sequence[str]) -> None:
     """Serve the tree whose `sglang` package folder is `package`. Never returns normally while serving."""
-    for name, value in _node().get("env", {}).items():
+    node = _node()
+    for name, value in node.get("env", {}).items():
         os.environ.setdefault(name, value)
     tree = Tree(package)
     log = _logger()
@@ -45,7 +46,8 @@ def main(package: Path, argv: Sequence[str]) -> None:
     try:
         faults = Faults.from_env(os.environ)
         parsed = read_command_line(tree.server_args).parse(argv)
-        resolved = resolve(parsed, tree, os.environ)
+        models = Path(node["models_dir"]) if "models_dir" in node else None
+        resolved = resolve(parsed, tree, os.environ, models)
     except (UnknownFault, UnreadableTree, CannotLoad, ValueError, AssertionError) as error:
         log.error("%s: %s", type(error).__name__, error)
         sys.exit(1)

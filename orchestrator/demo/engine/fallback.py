@@ -12,6 +12,7 @@ from .resolve import Resolved
 from .tree import Tree
 
 _CLASSES = {"v1": "EAGLEWorker", "v2": "EAGLEWorkerV2"}
+_WINDOW = 16  # places of the lazy catch-up ring; only shown
 _PLAIN_FILE = "srt/speculative/dynspec/plain.py"
 
 
@@ -22,6 +23,7 @@ class Fallback:
         self._switch = switch
         self._worker = worker
         self._draft_sync = draft_sync
+        self._behind = 0  # tokens of plain steps that a lazy draft has not seen
 
     @classmethod
     def of(cls, tree: Tree, resolved: Resolved, rank: int, log: logging.Logger) -> Fallback | None:
@@ -38,6 +40,7 @@ class Fallback:
         switchable = bool(args.enable_speculative_threshold_switch)
         switch = policy.Switch(resolved.worker, resolved.threshold, sync, switchable, rank)
         switch.counters["plain_graph_bs"] = graph_sizes(resolved, switchable)
+        switch.counters["window"] = _WINDOW if sync == "lazy" else 0
         return cls(switch, resolved.worker, sync)
 
     def announce(self, tree: Tree, log: logging.Logger) -> None:
@@ -46,6 +49,7 @@ class Fallback:
             "kind": self._worker,
             "switch": self._switch,
             "draft_sync": self._draft_sync,
+            "counters": self._switch.counters,
             "graphs": SimpleNamespace(batch_sizes=self._switch.counters["plain_graph_bs"]),
         }
         patched.run_statements(
@@ -54,14 +58,21 @@ class Fallback:
 
     def decide(self, batch: int) -> bool:
         """True: the step that comes next speculates."""
-        return not self._switch.decide(batch)
+        speculate = not self._switch.decide(batch)
+        if speculate and self._behind:
+            self._switch.counters["catchup_extends"] += 1
+            self._switch.counters["catchup_tokens"] += self._behind
+            self._behind = 0
+        return speculate
 
     def count(self, batch: int, tokens: int, speculated: bool) -> None:
         if speculated:
             self._switch.count_verified(batch, tokens)
-        else:
-            self._switch.count_plain(tokens)
-            self._switch.counters["plain_graph_steps"] += 1
+            return
+        self._switch.count_plain(tokens)
+        self._switch.counters["plain_graph_steps"] += 1
+        if self._draft_sync == "lazy":
+            self._behind += tokens
 
     @property
     def threshold(self) -> int:

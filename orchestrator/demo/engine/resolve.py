@@ -38,10 +38,12 @@ class Resolved:
         return None if value is None else int(value)
 
 
-def resolve(parsed: Mapping[str, Any], tree: Tree, env: Mapping[str, str]) -> Resolved:
-    """Raises ValueError where the release would."""
+def resolve(
+    parsed: Mapping[str, Any], tree: Tree, env: Mapping[str, str], models: Path | None = None
+) -> Resolved:
+    """Raises ValueError where the release would. `models`: the folder that stands for `/models` on this node."""
     resolved = Resolved(args=dict(parsed))
-    resolved.model = model_config(parsed["model_path"])
+    resolved.model = model_config(parsed["model_path"], models)
     _fill_defaults(resolved)
     _speculation(resolved, tree, env)
     for check in tree.argument_checks():
@@ -50,7 +52,7 @@ def resolve(parsed: Mapping[str, Any], tree: Tree, env: Mapping[str, str]) -> Re
     return resolved
 
 
-def model_config(path: str) -> dict[str, Any]:
+def model_config(path: str, models: Path | None = None) -> dict[str, Any]:
     """`config.json` of a local model; an 8B-shaped Llama for a name that is not a path."""
     fallback = {
         "architectures": ["LlamaForCausalLM"],
@@ -61,6 +63,8 @@ def model_config(path: str) -> dict[str, Any]:
     if not path.startswith(("/", "~", ".")):
         return fallback
     file = Path(os.path.expanduser(path)) / "config.json"
+    if models is not None and path.startswith("/models/") and not file.is_file():
+        file = models / path[len("/models/") :] / "config.json"
     if not file.is_file():
         raise ValueError(f"Can't load the configuration of '{path}': no config.json in that folder.")
     return {**fallback, **json.loads(file.read_text(encoding="utf-8"))}

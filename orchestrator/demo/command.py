@@ -1,0 +1,43 @@
+"""What `dynspec demo` needs of the embedded node: the node, and the experiment keys that lead to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from orchestrator.demo.node import DemoNode, NodeOptions
+
+# Above this the time a step takes is no longer the simulated one: two small cores are kept busy by the streams alone.
+SPEED = 3.0
+NOTICE = (
+    "SIMULATED node: a real SSH connection on loopback and SGLang's real source files, but no GPU and no model. "
+    "Times come from a parameter file and run {speed:g} times faster than it says."
+)
+
+
+@dataclass(frozen=True)
+class RunningNode:
+    """`overrides`: key paths of an experiment with the values that make it run on this node, for `--set`.
+
+    `notice`: the line to show before anything else.
+    """
+
+    node: DemoNode
+    overrides: dict[str, str]
+    notice: str
+
+
+@contextmanager
+def demo_node(
+    *, keep: bool = False, speed: float = SPEED, options: NodeOptions | None = None
+) -> Iterator[RunningNode]:
+    """An embedded node that runs while the context lasts. `keep` leaves its folder for a look."""
+    chosen = options or NodeOptions(keep=keep, engine_env={"DYNSPEC_DEMO_SPEED": f"{speed:g}"})
+    with DemoNode(chosen) as node:
+        overrides = {
+            "node.host": node.host,
+            "node.ssh_config": str(node.ssh_config),
+            "node.known_hosts": str(node.known_hosts),
+        }
+        yield RunningNode(node, overrides, NOTICE.format(speed=speed))
