@@ -80,7 +80,7 @@ def _pip_download(version: str, folder: Path, timeout_s: float) -> None:
         raise DynspecError(
             f"pip could not get the wheel of sglang {version} (exit {done.returncode})",
             details=tuple(done.stderr.strip().splitlines()[-5:]),
-            help="check that pip reaches its index; the wheel may also be put into .cache/wheels by hand",
+            help=f"check that pip reaches its index; the wheel may also be put into {folder.parent} by hand",
         )
 
 
