@@ -1,0 +1,44 @@
+"""`python3 agent.pyz serve|guardian|fetch|status|stop|restore`."""
+
+from __future__ import annotations
+
+import sys
+
+USAGE = """usage: python3 agent.pyz COMMAND
+
+  status                             who holds this node, open journals, GPU processes
+  stop [--force]                     stop the server that was started here
+  restore [--force] [--keep-foreign] stop it, put every changed file back, give the node back
+  serve | guardian | fetch           for the controller (JSON on stdin and stdout)
+
+exit status: 0 clean, 1 refused or failed, 70 still dirty
+"""
+
+
+def main() -> int:
+    command, *words = sys.argv[1:] or [""]
+    if sys.version_info < (3, 8):
+        sys.stderr.write("Python 3.8 or newer is needed, this is {}\n".format(sys.version.split()[0]))
+        return 1
+    if command == "serve":
+        from . import serve
+
+        return serve.main()
+    if command == "guardian":
+        from . import standup
+
+        return standup.main()
+    if command == "fetch":
+        from . import fetch
+
+        return fetch.main()
+    if command in ("status", "stop", "restore"):
+        from . import hand
+
+        return hand.main(command, words)
+    sys.stderr.write(USAGE)
+    return 0 if command in ("-h", "--help", "help") else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,311 @@
+"""The journal of a run: what was changed on the node and what was started, written before the deed it speaks of."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import threading
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
+
+from . import durable, places, procs
+from .procs import Identity
+from .wire import AgentError, Message, encode
+
+FILE_NAME = "journal.jsonl"
+CLEAN = "clean"
+
+
+class Backup(NamedTuple):
+    """The original of one file. `sha256` and `copy` are None for a file that did not exist."""
+
+    path: str
+    sha256: Optional[str]
+    mode: int
+    uid: int
+    gid: int
+    copy: Optional[str]
+
+
+class Story:
+    """A journal's records folded into the state they lead to."""
+
+    def __init__(self) -> None:
+        self.opened: Optional[Message] = None
+        self.backups: Dict[str, Backup] = {}
+        self.intended: Dict[str, Set[Optional[str]]] = {}
+        self.set_name = "original"
+        self.starting = False
+        self.server: Optional[Identity] = None
+        self.processes: Set[Identity] = set()
+        self.bytecode_prefixes: Set[str] = set()
+        self.restored = False
+        self.closed: Optional[str] = None
+
+    def fold(self, record: Message) -> None:
+        """Raises KeyError, TypeError or ValueError for a record that is not one of ours."""
+        _FOLDS[str(record["kind"])](self, record)
+
+    def _open(self, record: Message) -> None:
+        for name in ("run_id", "boot_id", "workdir", "marker", "machine_id", "pid_namespace", "holder"):
+            _text(record[name])
+        _identity([record["guardian"]["pid"], record["guardian"]["start_time"]])
+        self.opened = record
+
+    def _backup(self, record: Message) -> None:
+        sha256, copy = record["sha256"], record["copy"]
+        path = _text(record["path"])
+        numbers = [_number(record[name]) for name in ("mode", "uid", "gid")]
+        if sha256 is not None:
+            _text(sha256)
+            _text(copy)
+        self.backups.setdefault(path, Backup(path, sha256, numbers[0], numbers[1], numbers[2], copy))
+        self.restored = False
+
+    def _intend(self, record: Message) -> None:
+        for item in record["files"]:
+            sha256 = item["after_sha256"]
+            self.intended.setdefault(_text(item["path"]), set()).add(
+                None if sha256 is None else _text(sha256)
+            )
+        self.bytecode_prefixes.update(_text(prefix) for prefix in record.get("bytecode_prefixes", []))
+        self.restored = False
+
+    def _applied(self, record: Message) -> None:
+        self.set_name = _text(record["set"])
+
+    def _starting(self, record: Message) -> None:
+        self.starting = True
+        self.server = None
+        self.bytecode_prefixes.update(_text(prefix) for prefix in record.get("bytecode_prefixes", []))
+
+    def _server(self, record: Message) -> None:
+        self.server = _identity([record["pid"], record["start_time"]])
+        self.processes.add(self.server)
+
+    def _tree(self, record: Message) -> None:
+        self.processes.update(_identity(pair) for pair in record["pids"])
+
+    def _stopped(self, record: Message) -> None:
+        self.starting = False
+        self.server = None
+
+    def _restored(self, record: Message) -> None:
+        self.set_name = "original"
+        self.restored = True
+
+    def _close(self, record: Message) -> None:
+        self.closed = _text(record["state"])
+
+
+_FOLDS: Dict[str, Callable[[Story, Message], None]] = {
+    "open": Story._open,
+    "backup": Story._backup,
+    "intend": Story._intend,
+    "applied": Story._applied,
+    "starting": Story._starting,
+    "server": Story._server,
+    "tree": Story._tree,
+    "stopped": Story._stopped,
+    "restored": Story._restored,
+    "close": Story._close,
+}
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError("not text: {!r:.60}".format(value))
+    return value
+
+
+def _number(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("not a number: {!r:.60}".format(value))
+    return value
+
+
+def _identity(pair: List[Any]) -> Identity:
+    pid, start_time = (_number(value) for value in pair)
+    if pid < 2:
+        raise ValueError("not a process of ours: {}".format(pid))
+    return (pid, start_time)
+
+
+def unreadable(path: str, why: str) -> AgentError:
+    return AgentError(
+        "dirty",
+        "journal {} cannot be read ({}); nothing was touched. Put the files back by hand from the run's backup folder, "
+        "then move the journal away".format(path, why),
+        files=[path],
+    )
+
+
+def read(path: str) -> Story:
+    """Folds a journal file. A torn last line is ignored; anything else unreadable raises AgentError `dirty`."""
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read()
+    except OSError as error:
+        raise unreadable(path, error.strerror or str(error)) from None
+    story = Story()
+    whole = data[: data.rfind(b"\n") + 1]
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            story.fold(json.loads(line.decode("utf-8")))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise unreadable(path, "line {}: {}: {}".format(number, type(error).__name__, error)) from None
+    if story.opened is None:
+        raise unreadable(path, "it has no opening record" if whole else "it is empty")
+    return story
+
+
+def is_closed(path: str) -> bool:
+    """A quick look at the last line, for registries with many finished runs."""
+    try:
+        with open(path, "rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - 4096))
+            last = stream.read().rstrip(b"\n").rsplit(b"\n", 1)[-1]
+        record = json.loads(last.decode("utf-8"))
+        return isinstance(record, dict) and record.get("kind") == "close"
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+class Journal:
+    """An open journal. One process writes it and holds a lock on it; the lock tells the living from the dead."""
+
+    def __init__(self, path: str, story: Story, descriptor: int) -> None:
+        self.path = path
+        self.story = story
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+
+    @classmethod
+    def create(cls, run_id: str, **opening: Any) -> Journal:
+        """The file appears with its opening record or not at all. An older, closed journal of the run moves aside."""
+        folder = places.private_folder(places.run_folder(run_id))
+        path = os.path.join(folder, FILE_NAME)
+        if os.path.lexists(path):
+            _rotate(path)
+        record = {"kind": "open", "run_id": run_id}
+        record.update(opening)
+        fresh = path + ".new"
+        if os.path.lexists(fresh):
+            durable.remove("journal.mend", fresh)
+        durable.write_new("journal.create", fresh, encode(record))
+        durable.replace("journal.create", fresh, path)
+        return cls.reopen(path)
+
+    @classmethod
+    def reopen(cls, path: str) -> Journal:
+        """For writing on, by the only process that may. Raises AgentError `busy` while another one has it."""
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            _lock(descriptor, path)
+            story = read(path)
+            _drop_torn_line(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return cls(path, story, descriptor)
+
+    @property
+    def run_id(self) -> str:
+        return str(self.opening["run_id"])
+
+    @property
+    def opening(self) -> Message:
+        assert self.story.opened is not None
+        return self.story.opened
+
+    @property
+    def workdir(self) -> str:
+        return str(self.opening["workdir"])
+
+    def append(self, kind: str, **fields: Any) -> None:
+        """Durable when it returns. Raises AgentError `no_space` or `failed`; then the journal is as it was."""
+        record = {"kind": kind}
+        record.update(fields)
+        with self._lock:
+            if self.story.closed is not None:
+                raise AgentError("failed", "journal {} is closed".format(self.path))
+            size = os.fstat(self._descriptor).st_size
+            try:
+                durable.append("journal." + kind, self._descriptor, encode(record))
+            except OSError as error:
+                os.ftruncate(self._descriptor, size)  # half a line would make the rest unreadable
+                code = "no_space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "failed"
+                raise AgentError(
+                    code, "cannot write journal {}: {}".format(self.path, error.strerror)
+                ) from None
+            self.story.fold(record)
+
+    def close_file(self) -> None:
+        os.close(self._descriptor)
+
+
+def _rotate(path: str) -> None:
+    if not is_closed(path):
+        raise AgentError(
+            "dirty", "journal {} is still open; restore that run first".format(path), files=[path]
+        )
+    number = 1
+    while os.path.lexists("{}.{}".format(path, number)):
+        number += 1
+    durable.replace("journal.rotate", path, "{}.{}".format(path, number))
+
+
+def _lock(descriptor: int, path: str) -> None:
+    """Waits a little: somebody who only looks holds a shared lock for a moment."""
+    for _ in range(20):
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.02)
+        except OSError:
+            return None  # a file system without locks: the node lock and the guardian's identity have to do
+    raise AgentError("busy", "journal {} belongs to a living guardian".format(path))
+
+
+def _drop_torn_line(descriptor: int) -> None:
+    """So that the next record starts on a line of its own."""
+    size = os.fstat(descriptor).st_size
+    data = os.pread(descriptor, size, 0)
+    whole = data.rfind(b"\n") + 1
+    if whole != size:
+        durable.truncate("journal.mend", descriptor, whole)
+
+
+def is_live(path: str, story: Story) -> bool:
+    """Whether the guardian that opened the journal still is there."""
+    assert story.opened is not None
+    guardian = story.opened["guardian"]
+    same_kernel = story.opened["boot_id"] == procs.boot_id()
+    same_pids = same_kernel and story.opened["pid_namespace"] == procs.pid_namespace()
+    if same_pids and procs.is_alive((guardian["pid"], guardian["start_time"])):
+        return True
+    return _is_locked(path)
+
+
+def _is_locked(path: str) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def same_node(opening: Message) -> bool:
+    """False for a journal that another machine left in a shared home folder."""
+    return bool(opening["boot_id"] == procs.boot_id() or opening["machine_id"] == procs.machine_id())

@@ -1,0 +1,121 @@
+"""Runs in the serving interpreter, environment and folder: do the touched files compile, do their modules import from
+the overlay? Request on stdin; each finding is one marked line, so that a crash loses only what comes after it."""
+
+import ast
+import hashlib
+import importlib
+import importlib.machinery
+import json
+import os
+import sys
+import traceback
+import warnings
+from typing import Any, Dict, Optional, Set
+
+MARK = "DYNSPEC-PROBE "
+
+
+def tell(**message: Any) -> None:
+    os.write(1, ("\n" + MARK + json.dumps(message) + "\n").encode("ascii"))
+
+
+class OverlayFinder:
+    """Answers for the package's own name before any path or editable-install hook can."""
+
+    def __init__(self, package: str, root: str) -> None:
+        self.package = package
+        self.root = root
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != self.package:
+            return None
+        return importlib.machinery.PathFinder.find_spec(name, [self.root])
+
+
+def compile_file(root: str, path: str) -> None:
+    full = os.path.join(root, path)
+    try:
+        with open(full, "rb") as stream:
+            compile(stream.read(), path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        tell(compile=path, ok=False, error="{}, line {}: {}".format(path, line, error.args[0]))
+    else:
+        tell(compile=path, ok=True, error=None)
+
+
+def imported_names(source: str) -> Set[str]:
+    """Top-level names that a text imports anywhere."""
+    names: Set[str] = set()
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return names
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+def missing_dependency(error: BaseException, request: Dict[str, Any]) -> Optional[str]:
+    """The name of a package or library that this node lacks, unless it was the patch that asked for it."""
+    text = str(error)
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        name = error.name.split(".")[0]
+        if name == request["package"]:
+            return None
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        for item in request["files"]:
+            if os.path.realpath(frame.filename) == os.path.realpath(
+                os.path.join(request["root"], item["path"])
+            ):
+                return name if name in imported_names(item["original"] or "") else None
+        return name
+    if isinstance(error, (ImportError, OSError)) and "cannot open shared object file" in text:
+        return text.split(":")[0]
+    return None
+
+
+def import_module(name: str, request: Dict[str, Any]) -> None:
+    try:
+        module = importlib.import_module(name)
+    except BaseException as error:  # noqa: BLE001 - a module may even call sys.exit
+        missing = missing_dependency(error, request)
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        text = "{}: {} ({}, line {})".format(type(error).__name__, error, last.filename, last.lineno)
+        state = "failed" if missing is None else "not_possible"
+        tell(module=name, state=state, file=None, sha256=None, missing=missing, error=text)
+        return
+    path = os.path.realpath(getattr(module, "__file__", None) or "")
+    if not path.startswith(os.path.realpath(request["root"]) + os.sep):
+        text = "loaded from {}, not the patched copy".format(path or "nowhere")
+        tell(module=name, state="failed", file=path, sha256=None, missing=None, error=text)
+        return
+    with open(path, "rb") as stream:
+        digest = hashlib.sha256(stream.read()).hexdigest()
+    inside = os.path.relpath(path, os.path.realpath(request["root"])).replace(os.sep, "/")
+    tell(module=name, state="loaded", file=inside, sha256=digest, missing=None, error=None)
+
+
+def main() -> None:
+    request = json.loads(sys.stdin.read())
+    sys.dont_write_bytecode = True
+    for item in request["files"]:
+        if item["patched"] and item["path"].endswith(".py"):
+            compile_file(request["root"], item["path"])
+    sys.meta_path.insert(0, OverlayFinder(request["package"], os.path.dirname(request["root"])))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for name in request["modules"]:
+            tell(importing=name)
+            import_module(name, request)
+    for warning in caught:
+        place = "{}:{}".format(warning.filename, warning.lineno)
+        tell(warning="{}: {} ({})".format(warning.category.__name__, warning.message, place))
+    tell(done=True)
+    os._exit(0)  # threads that an import started must not hold up the answer
+
+
+main()

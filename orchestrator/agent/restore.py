@@ -1,0 +1,124 @@
+"""Puts every changed file back, from the journal alone; for the guardian, the next guardian and a person alike."""
+
+from __future__ import annotations
+
+import os
+from typing import List, NamedTuple, Optional
+
+from . import backup as backup_files
+from . import bytecode, durable, files
+from .journal import Backup, Journal
+from .wire import AgentError, Message
+
+
+class Problem(NamedTuple):
+    path: str
+    why: str
+
+
+class Restored(NamedTuple):
+    """`problems` names every file that is not as it was; the others are, with mode and owner."""
+
+    restored: List[str]
+    problems: List[Problem]
+
+
+def restore(journal: Journal) -> Restored:
+    """A file that is neither the original nor written by us is somebody's work: it is refused and named."""
+    done: List[str] = []
+    problems: List[Problem] = []
+    story = journal.story
+    for path, backup in story.backups.items():
+        try:
+            files.unstage(path, journal.run_id)
+            if _put_back(journal, backup):
+                done.append(path)
+        except AgentError as error:
+            problems.append(Problem(path, error.message))
+        except OSError as error:
+            problems.append(Problem(path, "cannot put it back: {}".format(error.strerror)))
+    bytecode.drop(story.backups, story.bytecode_prefixes)
+    problems += [
+        problem for problem in verify_original(journal) if problem.path not in {old.path for old in problems}
+    ]
+    if not problems and story.backups:
+        journal.append("restored", files=done)
+    return Restored(done, problems)
+
+
+def _put_back(journal: Journal, backup: Backup) -> bool:
+    found = files.look(backup.path)
+    current = files.digest(found)
+    if current == backup.sha256:
+        return False
+    if current not in journal.story.intended.get(backup.path, set()):
+        raise _foreign(backup, current)
+    if backup.sha256 is None:
+        durable.remove("file.remove", backup.path)
+        return True
+    data = backup_files.read_copy(backup)
+    assert data is not None
+    name = files.stage(backup.path, data, backup, journal.run_id)
+    if files.digest(files.look(backup.path)) != current:
+        files.unstage(backup.path, journal.run_id)
+        raise _foreign(backup, None)
+    durable.replace("file.replace", name, backup.path)
+    return True
+
+
+def _foreign(backup: Backup, current: Optional[str]) -> AgentError:
+    return AgentError(
+        "dirty",
+        "{} was changed by somebody else (now {}, original {}); left as it is. The original is in {}".format(
+            backup.path,
+            files.short(current),
+            files.short(backup.sha256),
+            backup.copy or "(no such file before)",
+        ),
+    )
+
+
+def verify_original(journal: Journal) -> List[Problem]:
+    """Bytes, mode and owner of every file in the journal against its original."""
+    problems = []
+    for backup in journal.story.backups.values():
+        try:
+            found = files.look(backup.path)
+        except AgentError as error:
+            problems.append(Problem(backup.path, error.message))
+            continue
+        if files.digest(found) != backup.sha256:
+            problems.append(Problem(backup.path, "not the original bytes"))
+        elif found is not None and (found.mode, found.uid, found.gid) != (
+            backup.mode,
+            backup.uid,
+            backup.gid,
+        ):
+            problems.append(Problem(backup.path, "not the original mode or owner"))
+        elif os.path.lexists(files.staged_name(backup.path, journal.run_id)):
+            problems.append(Problem(backup.path, "a temporary file is left beside it"))
+    return problems
+
+
+def verify(journal: Journal) -> List[Message]:
+    """What each file is now: original, patched (written by us) or foreign."""
+    report: List[Message] = []
+    for path, backup in journal.story.backups.items():
+        try:
+            current = files.digest(files.look(path))
+        except AgentError:
+            report.append({"path": path, "state": "foreign", "sha256": None})
+            continue
+        ours = journal.story.intended.get(path, set())
+        state = "original" if current == backup.sha256 else "patched" if current in ours else "foreign"
+        report.append({"path": path, "state": state, "sha256": current})
+    return report
+
+
+def dirty_error(problems: List[Problem]) -> AgentError:
+    lines = "; ".join("{}: {}".format(problem.path, problem.why) for problem in problems)
+    return AgentError(
+        "dirty",
+        "not everything could be put back: " + lines,
+        files=[problem._asdict() for problem in problems],
+    )

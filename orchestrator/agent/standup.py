@@ -1,0 +1,91 @@
+"""Becoming a guardian: detach, take the lock, clean up after the dead, open a journal, then say that it stands."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Dict, List, Tuple
+
+from . import lock, places, procs, recovery
+from .guardian import Config, Guardian
+from .journal import Journal
+from .logfile import LogFile
+from .wire import AgentError, Message, decode, encode
+
+
+def main() -> int:
+    """Reads the arguments of `guard` on stdin, answers one line on stdout when it stands or cannot, and stays."""
+    _detach()
+    try:
+        config = Config(decode(sys.stdin.buffer.readline()))
+        guardian, recovered = _stand_up(config)
+    except AgentError as error:
+        _answer_parent({"error": error.as_json()})
+        return 1
+    except Exception as error:  # noqa: BLE001 - the parent waits for one line
+        _answer_parent(
+            {"error": AgentError("failed", "{}: {}".format(type(error).__name__, error)).as_json()}
+        )
+        return 1
+    _answer_parent(
+        {"ok": {"guardian_pid": os.getpid(), "journal": guardian.journal.path, "recovered": recovered}}
+    )
+    _quiet(guardian.log)
+    guardian.run()
+    return 0
+
+
+def _detach() -> None:
+    """A session of its own and no parent: the channel's end and its process group cannot reach it."""
+    os.environ.pop("RUNNER_TRACKING_ID", None)  # a CI runner ends whatever carries this
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.umask(0o077)
+
+
+def _stand_up(config: Config) -> Tuple[Guardian, List[Message]]:
+    lock_socket = lock.acquire()
+    recovered = recovery.recover_all()
+    for folder in (places.home(), places.runs_folder(), places.run_folder(config.run_id)):
+        places.private_folder(folder)
+    places.private_folder(places.work_folder(config.workdir, config.run_id))
+    log = LogFile(places.guardian_log(config.run_id))
+    journal = Journal.create(config.run_id, **_opening(config))
+    procs.become_subreaper()
+    log.write("guardian pid {} holds the node for {}".format(os.getpid(), config.holder))
+    return Guardian(config, lock_socket, journal, log), recovered
+
+
+def _opening(config: Config) -> Dict[str, Any]:
+    identity = procs.identity_of(os.getpid())
+    assert identity is not None
+    return {
+        "boot_id": procs.boot_id(),
+        "machine_id": procs.machine_id(),
+        "pid_namespace": procs.pid_namespace(),
+        "guardian": {"pid": identity[0], "start_time": identity[1]},
+        "holder": config.holder,
+        "workdir": config.workdir,
+        "stop_s": config.stop_s,
+        "marker": "DYNSPEC_RUN={}.{}".format(config.run_id, os.urandom(8).hex()),
+    }
+
+
+def _answer_parent(message: Message) -> None:
+    try:
+        os.write(1, encode(message))
+    except OSError:
+        pass
+
+
+def _quiet(log: LogFile) -> None:
+    """Lets go of the channel: nothing of it stays open here."""
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(log.descriptor, 1)
+    os.dup2(log.descriptor, 2)
+    os.close(null)
+    os.chdir("/")

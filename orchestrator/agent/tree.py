@@ -1,0 +1,107 @@
+"""The package that will serve: which one the interpreter loads, and its files as they are."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import List, NamedTuple, Optional
+
+from . import files, interpreter, procs
+from .interpreter import Place
+from .wire import AgentError, Message
+
+_PROBE_TIMEOUT_S = 60.0
+
+
+class Found(NamedTuple):
+    """A Tree as JSON without files, or why there is none."""
+
+    tree: Optional[Message]
+    problem: Optional[str]
+
+
+def find(place: Place, package: str) -> Found:
+    try:
+        answer = interpreter.run(place, "probe_tree", {"package": package}, _PROBE_TIMEOUT_S)
+    except AgentError as error:
+        return Found(None, error.message)
+    if not answer.lines:
+        why = (
+            "no answer within {:g} s".format(_PROBE_TIMEOUT_S)
+            if answer.timed_out
+            else "; ".join(answer.noise[-3:])
+        )
+        return Found(None, "{} cannot say which {} it loads: {}".format(place.python, package, why))
+    told = answer.lines[-1]
+    if "problem" in told:
+        return Found(None, str(told["problem"]))
+    keys = ("path", "version", "editable", "python", "python_version", "bytecode_prefix")
+    return Found(dict({key: told[key] for key in keys}, package=package, files=[]), None)
+
+
+def file_facts(package_path: str, names: List[str]) -> List[Message]:
+    return [file_fact(package_path, name) for name in names]
+
+
+def file_fact(package_path: str, name: str) -> Message:
+    """A FileFact. Raises AgentError `bad_request` for a name that leaves the package."""
+    path = os.path.normpath(os.path.join(package_path, name))
+    if os.path.isabs(name) or not path.startswith(package_path.rstrip("/") + "/"):
+        raise AgentError("bad_request", "not a path inside the package: {!r}".format(name))
+    real = os.path.realpath(path)
+    found = files.look(real)
+    return {
+        "path": name,
+        "absolute": real,
+        "sha256": files.digest(found),
+        "size": len(found.data) if found else 0,
+        "mode": found.mode if found else 0,
+        "uid": found.uid if found else 0,
+        "gid": found.gid if found else 0,
+        "nlink": found.nlink if found else 1,
+        "symlink": _link_target(path),
+        "writable": files.why_not_writable(real, found) is None,
+    }
+
+
+def _link_target(path: str) -> Optional[str]:
+    try:
+        return os.readlink(path) if stat.S_ISLNK(os.lstat(path).st_mode) else None
+    except OSError:
+        return None
+
+
+def serving_processes(tree: Message, ours: "set[int]") -> List[Message]:
+    """Processes, not ours, that run from this tree: its interpreter with the package on the command line, or with
+    one of its extension modules mapped. A stranger's interpreter cannot always be seen; then the words decide."""
+    found = []
+    skip = procs.protected() | ours
+    for pid in sorted(procs.snapshot()):
+        if pid not in skip and _serves(pid, tree):
+            found.append(procs.fact(pid))
+    return found
+
+
+def _serves(pid: int, tree: Message) -> bool:
+    command = procs.command_line(pid)
+    if str(tree["path"]) + "/" in command or _maps(pid, str(tree["path"])):
+        return True
+    if str(tree["package"]) not in command:
+        return False
+    python = str(tree["python"])
+    first = command.split(" ", 1)[0]
+    if os.path.isabs(first):
+        # The interpreters of several environments are links to one file: only the name tells them apart.
+        return os.path.normpath(first) == os.path.normpath(python)
+    try:
+        return os.path.samefile("/proc/{}/exe".format(pid), python)
+    except OSError:
+        return False  # a stranger's, and its words do not name this interpreter
+
+
+def _maps(pid: int, path: str) -> bool:
+    try:
+        with open("/proc/{}/maps".format(pid), "rb") as stream:
+            return path.encode("utf-8", "surrogateescape") + b"/" in stream.read()
+    except OSError:
+        return False

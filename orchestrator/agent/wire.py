@@ -1,0 +1,159 @@
+"""Messages: one JSON object a line, ASCII-escaped. The same framing on the SSH channel and on the guardian's socket."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import socket
+import threading
+import zlib
+from typing import Any, BinaryIO, Dict, Iterator, Optional
+
+PROTOCOL = 1
+MAX_LINE_BYTES = 64 * 1024 * 1024
+MAX_UNPACKED_BYTES = 256 * 1024 * 1024
+CODES = frozenset(
+    [
+        "bad_request",
+        "unknown_verb",
+        "busy",
+        "dirty",
+        "not_found",
+        "changed",
+        "not_writable",
+        "no_space",
+        "mismatch",
+        "timeout",
+        "exited",
+        "failed",
+        "unsupported",
+        "lost",
+    ]
+)
+
+Message = Dict[str, Any]
+
+
+class AgentError(Exception):
+    """What a request is refused or failed with. `code` is one of `CODES`; `details` is JSON data for the caller."""
+
+    def __init__(self, code: str, message: str, **details: Any) -> None:
+        if code not in CODES:
+            raise ValueError("not a code of the protocol: " + code)
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details = details
+
+    def as_json(self) -> Message:
+        return {"code": self.code, "message": self.message, "details": self.details}
+
+
+def error_from_json(data: Message) -> AgentError:
+    """The error that another process of ours reported, to be passed on as it is."""
+    code = data.get("code")
+    details = data.get("details")
+    return AgentError(
+        code if code in CODES else "failed",
+        str(data.get("message", "no message")),
+        **(details if isinstance(details, dict) else {}),
+    )
+
+
+def encode(message: Message) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """One message. Raises AgentError `bad_request` for anything that is not a JSON object."""
+    try:
+        message = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise AgentError("bad_request", "not a JSON line: {}".format(error)) from None
+    if not isinstance(message, dict):
+        raise AgentError("bad_request", "a message is a JSON object, not {}".format(type(message).__name__))
+    return message
+
+
+def pack(data: bytes) -> Message:
+    return {"z": base64.b64encode(zlib.compress(data, 6)).decode("ascii")}
+
+
+def unpack_text(text: object) -> bytes:
+    """The bytes of a `z` value. Raises AgentError `bad_request` when damaged or beyond the size limit."""
+    if not isinstance(text, str):
+        raise AgentError("bad_request", "z must be text, not {}".format(type(text).__name__))
+    try:
+        opener = zlib.decompressobj()
+        data = opener.decompress(base64.b64decode(text, validate=True), MAX_UNPACKED_BYTES)
+    except (binascii.Error, zlib.error, ValueError) as error:
+        raise AgentError("bad_request", "z cannot be unpacked: {}".format(error)) from None
+    if opener.unconsumed_tail or not opener.eof:
+        raise AgentError("bad_request", "z is cut short or larger than {} bytes".format(MAX_UNPACKED_BYTES))
+    return data
+
+
+def sha256_hex(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_lines(stream: BinaryIO) -> Iterator[bytes]:
+    """Whole lines of a stream until its end; a torn last line is not a message and is dropped."""
+    while True:
+        line = stream.readline(MAX_LINE_BYTES)
+        if not line.endswith(b"\n"):
+            if len(line) >= MAX_LINE_BYTES:
+                raise AgentError("bad_request", "a message is longer than {} bytes".format(MAX_LINE_BYTES))
+            return
+        if line.strip():
+            yield line
+
+
+class Link:
+    """A connected stream socket that speaks messages. Sending is safe from several threads."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._lock = threading.Lock()
+        self._stream = sock.makefile("rb")
+
+    def send(self, message: Message) -> bool:
+        """False when the other end is gone; that is found out by reading, so it is no error here."""
+        data = encode(message)
+        try:
+            with self._lock:
+                self._sock.sendall(data)
+        except OSError:
+            return False
+        return True
+
+    def messages(self) -> Iterator[Message]:
+        try:
+            for line in read_lines(self._stream):
+                yield decode(line)
+        except OSError:
+            return
+
+    def receive(self, timeout_s: Optional[float]) -> Message:
+        """The next message. Raises AgentError `timeout` or `lost`."""
+        self._sock.settimeout(timeout_s)
+        try:
+            line = next(read_lines(self._stream), None)
+        except socket.timeout:
+            raise AgentError("timeout", "no answer within {} s".format(timeout_s)) from None
+        except OSError as error:
+            raise AgentError("lost", "the connection broke: {}".format(error)) from None
+        finally:
+            self._sock.settimeout(None)
+        if line is None:
+            raise AgentError("lost", "the other end closed the connection")
+        return decode(line)
+
+    def close(self) -> None:
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._sock.close()
