@@ -7,16 +7,19 @@ numbers under `valid: false`, and nothing is claimed from it. Absent metrics are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from orchestrator import stats
-from orchestrator.crossover import Crossover, by_concurrency, crossover
+from orchestrator.crossover import Crossover
+from orchestrator.equality import Outputs, equality
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import ArmSummary, Interval, PointResult, PointSummary
-from orchestrator.roles import Roles, roles, roles_of_names
+from orchestrator.roles import roles, roles_of_names
 from orchestrator.stats import Contrast
-from orchestrator.verdict import Comparison, Side, compare, noise_floor
+from orchestrator.study import Study, ThresholdCost
+from orchestrator.switching import Part
+from orchestrator.verdict import Comparison, noise_floor
 
 SCHEMA = 1
 HEADLINE = "output_tps"
@@ -31,19 +34,22 @@ def summarise(
     share_boot: bool = False,
     metric: str = HEADLINE,
     arm_notes: Mapping[str, Sequence[str]] | None = None,
+    outputs: Mapping[str, Sequence[Outputs]] | None = None,
 ) -> dict[str, Any]:
     """Fold `points` into the summary.
 
     `arms`: the experiment's, in its order; without them names decide. `boot_order`: (arm, boot) as they ran, for the
-    drift check. `share_boot`: arms that differ only in their threshold were measured in the same boots.
+    drift check. `share_boot`: arms that differ only in their threshold were measured in the same boots. `outputs`:
+    per arm the digests of each boot (`equality.outputs_of`).
     """
     names = [arm.name for arm in arms] or list(dict.fromkeys(point.arm for point in points))
     parts = roles(arms) if arms else roles_of_names(names)
     folded = {name: fold_arm(name, points, (arm_notes or {}).get(name, ())) for name in names}
-    study = _Study(folded, parts, boot_order, share_boot)
+    study = Study(folded, parts, boot_order, share_boot)
     twins = [study.compare(a, b, metric) for a, b in parts.twins]
     floor = noise_floor([item for item in twins if item])
     verdicts = [study.compare(a, b, metric, floor) for a, b in parts.pairs]
+    advice = study.recommendation(metric, arms, floor)
     return {
         "schema": SCHEMA,
         "metric": metric,
@@ -52,54 +58,11 @@ def summarise(
         "verdicts": [_verdict_json(item, folded[item.arm]) for item in verdicts if item],
         "twins": [_verdict_json(item, folded[item.arm]) for item in twins if item],
         "noise_floor": floor - 1,
-        "crossover": study.crossovers(floor),
+        "crossover": [_crossover_json(item) for item in study.crossovers((HEADLINE, LATENCY), floor)],
+        "costs": [_cost_json(item) for item in study.costs(metric, floor)],
+        "equality": _equality_json(outputs or {}, parts.baseline),
+        "recommendation": advice and asdict(advice),
     }
-
-
-@dataclass(frozen=True)
-class _Study:
-    """What comparisons need to know of the run."""
-
-    folded: Mapping[str, ArmSummary]
-    parts: Roles
-    boot_order: Sequence[tuple[str, int]]
-    share_boot: bool
-
-    def compare(self, a: str, b: str, metric: str, floor: float = 1.0) -> Comparison | None:
-        left, right = self._side(a, metric), self._side(b, metric)
-        if not left.values or not right.values:
-            return None
-        return compare(metric, left, right, shared_boots=self._shared(a, b), floor=floor)
-
-    def crossovers(self, floor: float) -> list[dict[str, Any]]:
-        found = []
-        for metric in (HEADLINE, LATENCY):
-            for a, b in self.parts.pairs:
-                left, right = self._curve(a, metric), self._curve(b, metric)
-                if left.values and right.values:
-                    shared = self._shared(a, b)
-                    item = crossover(metric, left, right, shared_boots=shared, floor=floor)
-                    found.append(_crossover_json(item))
-        return found
-
-    def _side(self, name: str, metric: str) -> Side:
-        values: dict[int, dict[int, float]] = {}
-        for point in (boot for summary in self.folded[name].points for boot in summary.boots):
-            value = point.metrics.get(metric)
-            if point.valid and value is not None and value > 0:
-                values.setdefault(point.boot, {})[point.index] = value
-        order = {boot: float(place) for place, (owner, boot) in enumerate(self.boot_order) if owner == name}
-        return Side(name, values, order)
-
-    def _curve(self, name: str, metric: str) -> Side:
-        side = self._side(name, metric)
-        concurrency = {point.index: point.concurrency for point in self.folded[name].points}
-        return Side(name, by_concurrency(side.values, concurrency), side.order)
-
-    def _shared(self, a: str, b: str) -> bool:
-        """Arms that may share boots: both dynamic, or a dynamic one and its static one."""
-        both = a in self.parts.dynamic and b in self.parts.dynamic
-        return self.share_boot and (both or self.parts.static_of.get(a) == b)
 
 
 def fold_arm(name: str, points: Sequence[PointResult], notes: Sequence[str] = ()) -> ArmSummary:
@@ -240,6 +203,26 @@ def _power_json(item: Comparison) -> dict[str, Any]:
         "detectable": None if item.detectable is None else item.detectable - 1,
         "boot_sd": item.sd,
     }
+
+
+def _equality_json(outputs: Mapping[str, Sequence[Outputs]], baseline: str | None) -> list[dict[str, Any]]:
+    if baseline is None or not outputs.get(baseline):
+        return []
+    arms = [arm for arm, boots in outputs.items() if arm != baseline and boots]
+    return [asdict(equality(arm, outputs[arm], outputs[baseline])) for arm in arms]
+
+
+def _cost_json(item: ThresholdCost) -> dict[str, Any]:
+    above, up_to = _part_json(item.above), _part_json(item.up_to)
+    return {"arm": item.arm, "threshold": item.threshold, "above": above, "up_to": up_to}
+
+
+def _part_json(part: Part | None) -> dict[str, Any] | None:
+    if part is None:
+        return None
+    called = {"verdict": part.comparison.call} if part.comparison else {}
+    change = contrast_json(part.comparison.headline) if part.comparison else {}
+    return {"against": part.against, "at": list(part.at), **called, **change}
 
 
 def _crossover_json(item: Crossover) -> dict[str, Any]:

@@ -77,6 +77,28 @@ class FailureCard:
 
 
 @dataclass(frozen=True)
+class Series:
+    """Values over time, for a drawing. `t_s` rises; both have the same length."""
+
+    name: str
+    unit: str
+    t_s: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class BootTrace:
+    """One boot over time, s from the start of its log. Whatever is unknown is empty."""
+
+    arm: str
+    boot: int
+    running: Series | None = None  # requests in the decode batch
+    accept_length: Series | None = None
+    switches: tuple[tuple[float, bool], ...] = ()  # (t_s, speculating from then on)
+    gpu: tuple[Series, ...] = ()
+
+
+@dataclass(frozen=True)
 class RunInfo:
     """What a report says of a run beside its numbers. Everything is optional: a report never fails for lack of it."""
 
@@ -98,6 +120,7 @@ class RunInfo:
     provenance: dict[str, str] = field(default_factory=dict)  # label -> value, printed in this order
     warnings: tuple[str, ...] = ()
     failures: tuple[FailureCard, ...] = ()
+    traces: tuple[BootTrace, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,85 @@
+"""From the measurements to a setting: leave speculation off, on, or switch it off above a threshold. Pure.
+
+With a threshold the server still pays for being able to speculate (the disabled tax), so the best threshold lies where
+static speculation meets the *taxed* baseline, which is higher than where it meets the baseline itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from orchestrator.crossover import Crossover
+from orchestrator.errors import DoesNotFit
+from orchestrator.model.experiment import Arm
+from orchestrator.native_adaptive import default_batch_sizes, native_adaptive
+
+Advice = Literal["off", "on", "threshold", "none"]
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """`threshold`: batches of more requests run plain. `low`, `high`: its 95 % interval."""
+
+    advice: Advice
+    arm: str
+    threshold: int | None
+    low: int | None
+    high: int | None
+    why: str
+    native_config: dict[str, Any] | None = None  # --speculative-adaptive-config of SGLang 0.5.14 and later
+    native_why_not: str = ""
+
+
+def recommend(taxed: Crossover, arm: Arm | None, tax: float | None) -> Recommendation:
+    """`taxed`: static speculation against the baseline times (1 - tax); `tax` None: not measured, taken as 0."""
+    if taxed.kind == "never":
+        return _plain_advice("off", taxed, "no measured concurrency gains from speculation")
+    if taxed.kind == "always":
+        return _plain_advice("on", taxed, "no measured concurrency loses from speculation")
+    if taxed.kind != "crosses" or len(taxed.crossings) > 1 or taxed.crossings[0].turns == "better":
+        return _plain_advice(
+            "none", taxed, _NO_THRESHOLD.get(taxed.kind, "there is no single place to switch off")
+        )
+    crossing = taxed.crossings[0]
+    threshold = math.floor(crossing.concurrency)
+    paid = "the disabled tax was not measured" if tax is None else f"with a disabled tax of {tax:.1%}"
+    config, why_not = native_config(threshold, arm)
+    return Recommendation(
+        "threshold",
+        taxed.arm,
+        threshold,
+        None if crossing.low is None else math.floor(crossing.low),
+        None if crossing.high is None else math.floor(crossing.high),
+        f"up to {threshold} requests {taxed.arm} is faster, above it plain steps are ({paid})",
+        config,
+        why_not,
+    )
+
+
+_NO_THRESHOLD = {
+    "noise": "no difference stands out of the noise",
+    "untested": "one boot is no evidence",
+    "nothing": "nothing was measured on both sides",
+}
+
+
+def _plain_advice(advice: Advice, taxed: Crossover, why: str) -> Recommendation:
+    return Recommendation(advice, taxed.arm, None, None, None, why)
+
+
+def native_config(threshold: int, arm: Arm | None) -> tuple[dict[str, Any] | None, str]:
+    """The same threshold as SGLang's own adaptive configuration (0.5.14 and later), or why it has none."""
+    if arm is None:
+        return None, "the arm's settings are not known"
+    steps, topk = arm.args.get("speculative-num-steps"), arm.args.get("speculative-eagle-topk", 1)
+    if not isinstance(steps, int) or not isinstance(topk, int):
+        return None, "speculative-num-steps is not set"
+    largest = arm.args.get("cuda-graph-max-bs")
+    sizes = default_batch_sizes(largest) if isinstance(largest, int) else ()
+    try:
+        native = native_adaptive(threshold, steps, sizes, topk=topk)
+    except DoesNotFit as error:
+        return None, error.message
+    return {key: dict(slot) for key, slot in native.config.items()}, ""

@@ -1,0 +1,164 @@
+"""What a server's log and the GPU samples say over time. Pure: lines in, values out.
+
+SGLang (0.5.6 to 0.5.23) logs one `Decode batch` line in `decode_log_interval` steps, with whole seconds. The
+dynamic-disable patch and the native adaptive mode log each switch.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from orchestrator.model.result import BootTrace, Series
+
+_WORTH = re.compile(r"Decode batch|dynspec: speculation|Switch adaptive")
+_STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,](\d+))?((?: [A-Z]{2,4}\d+)*)\]")
+_RUNNING = re.compile(r"Decode batch.*?#running-req: (\d+)")
+_ACCEPT = re.compile(r"accept len: (\d+(?:\.\d+)?)")
+_RATE = re.compile(r"gen throughput \(token/s\): (\d+(?:\.\d+)?)")
+_PATCH_SWITCH = re.compile(r"dynspec: speculation (on|off) batch=(\d+)")
+_NATIVE_SWITCH = re.compile(r"Switch adaptive runtime state: steps (\d+) -> (\d+)")
+
+
+@dataclass(frozen=True)
+class Sample:
+    t_s: float  # since the first line of the log
+    running: int
+    accept_length: float | None
+    output_tps: float | None
+
+
+@dataclass(frozen=True)
+class Switch:
+    t_s: float
+    speculating: bool
+    batch: int | None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """`rank`: of the samples; of several data-parallel ranks the first that decodes."""
+
+    rank: str
+    samples: tuple[Sample, ...]
+    switches: tuple[Switch, ...]
+
+    def speculating_at(self, t_s: float) -> bool:
+        """By the switches seen; before the first one, the opposite of what it turned to; True without any."""
+        if not self.switches:
+            return True
+        place = bisect_right([switch.t_s for switch in self.switches], t_s)
+        return self.switches[place - 1].speculating if place else not self.switches[0].speculating
+
+
+def read_log(lines: Iterable[str]) -> Trace:
+    """The trace of one boot's server log."""
+    start: datetime | None = None
+    rank: str | None = None
+    samples: list[Sample] = []
+    switches: list[Switch] = []
+    for line in lines:
+        if start is not None and not _WORTH.search(line):
+            continue
+        stamp = _STAMP.match(line)
+        if not stamp:
+            continue
+        now = _time(stamp)
+        start = start or now
+        t_s, own = (now - start).total_seconds(), stamp[3].strip()
+        if (switch := _switch(line, t_s)) is not None:
+            switches.append(switch)
+        elif (running := _RUNNING.search(line)) and rank in (None, own):
+            rank = own
+            samples.append(Sample(t_s, int(running[1]), _number(_ACCEPT, line), _number(_RATE, line)))
+    return Trace(rank or "", tuple(samples), tuple(switches))
+
+
+def _time(stamp: re.Match[str]) -> datetime:
+    moment = datetime.fromisoformat(stamp[1])
+    return moment.replace(microsecond=int(stamp[2].ljust(6, "0")[:6])) if stamp[2] else moment
+
+
+def _switch(line: str, t_s: float) -> Switch | None:
+    if match := _PATCH_SWITCH.search(line):
+        return Switch(t_s, match[1] == "on", int(match[2]))
+    if match := _NATIVE_SWITCH.search(line):
+        before, after = int(match[1]), int(match[2])
+        return Switch(t_s, after > 0, None) if (before == 0) != (after == 0) else None
+    return None
+
+
+def _number(pattern: re.Pattern[str], line: str) -> float | None:
+    match = pattern.search(line)
+    return float(match[1]) if match else None
+
+
+def boot_trace(arm: str, boot: int, log: Iterable[str], gpu: Iterable[str] = ()) -> BootTrace:
+    """One boot for the report, from the lines of its server.log and gpu.csv."""
+    trace = read_log(log)
+    times = tuple(sample.t_s for sample in trace.samples)
+    running = Series("running requests", "", times, tuple(float(sample.running) for sample in trace.samples))
+    lengths = [(s.t_s, s.accept_length) for s in trace.samples if s.accept_length]
+    accept = Series(
+        "accept length", "tokens/step", tuple(t for t, _ in lengths), tuple(v for _, v in lengths)
+    )
+    switches = tuple((switch.t_s, switch.speculating) for switch in trace.switches)
+    return BootTrace(
+        arm, boot, running if times else None, accept if lengths else None, switches, read_gpu_csv(gpu)
+    )
+
+
+GPU_COLUMNS = {
+    "clocks.sm": ("SM clock", "MHz"),
+    "memory.used": ("memory", "MiB"),
+    "power.draw": ("power", "W"),
+    "temperature.gpu": ("temperature", "°C"),
+    "utilization.gpu": ("utilization", "%"),
+}
+
+
+def read_gpu_csv(lines: Iterable[str]) -> tuple[Series, ...]:
+    """The sampler's CSV: one series a quantity, over all GPUs the least clock and the most of everything else.
+
+    A value that is no number (`[N/A]`, `[Not Supported]`) is a gap. A torn last line is left out.
+    """
+    rows = list(csv.DictReader(lines))
+    found = []
+    for column, (name, unit) in GPU_COLUMNS.items():
+        by_time: dict[float, list[float]] = {}
+        for row in rows:
+            t_s, value = _float(row.get("elapsed_s")), _float(row.get(column))
+            if t_s is not None and value is not None:
+                by_time.setdefault(t_s, []).append(value)
+        fold = min if column == "clocks.sm" else max
+        if by_time:
+            times = sorted(by_time)
+            found.append(Series(name, unit, tuple(times), tuple(fold(by_time[t]) for t in times)))
+    return tuple(found)
+
+
+def _float(text: str | None) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return None
+
+
+def thin(series: Series, most: int = 240) -> Series:
+    """At most `most` points for a drawing: of each bucket its lowest and highest, in their order."""
+    n = len(series.t_s)
+    if n <= most:
+        return series
+    size = -(-2 * n // most)
+    keep: list[int] = []
+    for begin in range(0, n, size):
+        bucket = range(begin, min(n, begin + size))
+        ends = {min(bucket, key=series.values.__getitem__), max(bucket, key=series.values.__getitem__)}
+        keep += sorted(ends)
+    return Series(
+        series.name, series.unit, tuple(series.t_s[i] for i in keep), tuple(series.values[i] for i in keep)
+    )
