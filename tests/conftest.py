@@ -32,7 +32,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{skipped} tests need a real sshd and were skipped: {NO_SSHD}", red=True)
 
 
-@pytest.fixture()
+@pytest.fixture
 def make_sshd(tmp_path: Path) -> Iterator[MakeSshd]:
     """`make_sshd(**arguments of Sshd)` starts one more node; all end with the test."""
     with ExitStack() as stack:
@@ -45,7 +45,7 @@ def make_sshd(tmp_path: Path) -> Iterator[MakeSshd]:
         yield make
 
 
-@pytest.fixture()
+@pytest.fixture
 def node_sshd(make_sshd: MakeSshd) -> Sshd:
     """A node behind a plain real sshd, with a fresh home."""
     return make_sshd()

@@ -33,9 +33,9 @@ def find_sshd() -> str | None:
 
 
 def make_key(path: Path, kind: str = "ed25519", comment: str = "", passphrase: str = "") -> Path:
-    subprocess.run(
-        ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", comment or path.name, "-f", str(path)], check=True
-    )
+    size = ("-b", "2048") if kind == "rsa" else ()
+    words = ("-t", kind, *size, "-N", passphrase, "-C", comment or path.name, "-f", str(path))
+    subprocess.run(["ssh-keygen", "-q", *words], check=True)
     return path
 
 
@@ -161,7 +161,9 @@ class Sshd:
 
     def _config(self) -> str:
         lines: dict[str, str | Sequence[str]] = {
-            "ListenAddress": f"{self.address}:{self.port}",
+            "ListenAddress": f"[{self.address}]:{self.port}"
+            if ":" in self.address
+            else f"{self.address}:{self.port}",
             "HostKey": [str(self.host_key(kind)) for kind in self._host_key_kinds],
             "AuthorizedKeysFile": str(self.folder / "authorized_keys"),
             "PidFile": "none",
@@ -171,11 +173,16 @@ class Sshd:
             "KbdInteractiveAuthentication": "no",
             "PermitRootLogin": "yes",
             "PrintMotd": "no",
+            "LogLevel": "VERBOSE",
             "SetEnv": " ".join(f'"{key}={value}"' for key, value in self.env.items()),
             **({"PerSourcePenalties": "no"} if openssh_version() >= (9, 8) else {}),
             **self._options,
         }
-        pairs = ((key, value) for key, values in lines.items() for value in ([values] if isinstance(values, str) else values))
+        pairs = (
+            (key, value)
+            for key, values in lines.items()
+            for value in ([values] if isinstance(values, str) else values)
+        )
         return "".join(f"{key} {value}\n" for key, value in pairs)
 
     def _wait_for_banner(self) -> bool:
@@ -217,7 +224,8 @@ class SshAgent:
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    with socket.create_server((address, 0)) as server:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, 0), family=family) as server:
         return int(server.getsockname()[1])
 
 

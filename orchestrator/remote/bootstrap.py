@@ -33,15 +33,16 @@ PYTHONS = (
 _TOO_OLD = 99
 _PLAIN = frozenset(string.ascii_letters + string.digits + "/._-+=,:@")
 
-# Each candidate is tried as it is; one that is too old leaves with 99 before it reads a byte of stdin.
+# Each candidate is tried as it is; one that is too old leaves with 99 before it reads a byte of stdin. Python 2 has no
+# -I, so its parts stand there: no PYTHON* variables, no user's site, no .pth files, no module from the folder.
 _FIND_PYTHON = (
     "b=$1; shift; "
     'for q do p=$(printf %b "$q"); '
     'case $p in "~/"*) p=$HOME/${p#??};; esac; '
     'command -v "$p" >/dev/null 2>&1 || continue; '
-    f'"$p" -I -S -c "import sys; sys.version_info >= (3, 8) or sys.exit({_TOO_OLD}); '
-    'import base64, zlib; exec(zlib.decompress(base64.b64decode(sys.argv[1])))" "$b"; '
-    f"r=$?; test $r = {_TOO_OLD} || exit $r; done; "
+    f'"$p" -E -s -S -c "import sys; sys.version_info >= (3, 8) or sys.exit({_TOO_OLD}); '
+    'del sys.path[0]; import base64, zlib; exec(zlib.decompress(base64.b64decode(sys.argv[1])))" "$b"; '
+    f"r=$?; case $r in {_TOO_OLD}|126|127) ;; *) exit $r;; esac; done; "
     'echo; echo "DYNSPEC-FAIL {}"; exit 1'
 )
 _FETCH = f'echo; echo {FETCH_MARKER.decode()}; p=$(printf %b "$1"); f=$(printf %b "$2"); exec "$p" -I -S "$f" fetch'

@@ -202,7 +202,9 @@ class Channel:
             while (data := self._outbox.get()) is not None:
                 for start in range(0, len(data), WRITE_BYTES):
                     self._pipe.write(data[start : start + WRITE_BYTES])
-                    self._last_life = time.monotonic()
+                    if len(data) > WRITE_BYTES:
+                        # A long upload over a slow link is life; a heartbeat that fits into a buffer is not.
+                        self._last_life = time.monotonic()
         except DynspecError as error:
             # The reader knows more of a peer that has ended (exit status, last words); it gets to say so first.
             self._closing.wait(EXIT_WAIT_S)

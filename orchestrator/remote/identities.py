@@ -21,7 +21,7 @@ from paramiko.ssh_exception import AuthenticationException, BadAuthenticationTyp
 from orchestrator.remote.ssh_config import HostConfig
 
 # Long enough for a touch on a security key.
-AGENT_TIMEOUT_S = 30.0
+AGENT_TIMEOUT_S = 20.0
 _UNREADABLE = (OSError, ValueError, TypeError, SSHException, UnknownKeyType, UnsupportedAlgorithm)
 
 
@@ -102,12 +102,14 @@ def candidates(host: HostConfig, agent_keys: tuple[AgentKey, ...]) -> Iterator[C
 
 
 def _offer(transport: Transport, user: str, key: PKey) -> str | None:
-    """None: accepted. Raises BadAuthenticationType where the server takes no keys at all."""
+    """None: accepted. Raises BadAuthenticationType where the server takes no keys at all, TimeoutError for silence."""
     try:
         further = transport.auth_publickey(user, key)
     except BadAuthenticationType:
         raise
-    except AuthenticationException:
+    except AuthenticationException as error:
+        if "timeout" in str(error):  # paramiko's only way to say it
+            raise TimeoutError(str(error)) from error
         return "refused"
     except (SSHException, OSError, EOFError) as error:
         return str(error) or type(error).__name__

@@ -6,8 +6,6 @@ Round trips are counted here: the socket sends without Nagle's delay, and a key 
 from __future__ import annotations
 
 import logging
-import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -21,6 +19,7 @@ from paramiko.config import SSHConfig
 
 from orchestrator.errors import ConnectionLost, DynspecError
 from orchestrator.remote import identities
+from orchestrator.remote.dial import Link, dial
 from orchestrator.remote.forward import forward
 from orchestrator.remote.host_key import HostKeyCheck
 from orchestrator.remote.known_hosts import HostKey
@@ -30,6 +29,7 @@ from orchestrator.remote.target import Target
 from orchestrator.remote.transport import ConnectSettings, Tail
 
 KEEPALIVE_S = 15
+SESSION_RETRY_S = 2.0
 LOG_CHANNEL = "dynspec.ssh"
 
 # paramiko logs what it also raises; without a handler of ours that would land on the user's screen.
@@ -82,7 +82,7 @@ class SshTransport:
 
     def execute(self, command: str) -> SshPipe:
         try:
-            channel = self._transport.open_session(timeout=self._timeout_s)
+            channel = self._open_session()
             channel.exec_command(command)
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise session_refused(self._label, error) from error
@@ -100,6 +100,17 @@ class SshTransport:
         # The first hop first: what runs through a closed hop is closed without a word to a peer that may be frozen.
         for connection in self._connections:
             connection.client.close()
+
+    def _open_session(self) -> paramiko.Channel:
+        """A session that was just closed counts for sshd's MaxSessions until its process is gone: try for a while."""
+        give_up = time.monotonic() + SESSION_RETRY_S
+        while True:
+            try:
+                return self._transport.open_session(timeout=self._timeout_s)
+            except paramiko.ChannelException:
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(SESSION_RETRY_S / 20)
 
     @property
     def _transport(self) -> paramiko.Transport:
@@ -129,21 +140,22 @@ def _open_hop(
 ) -> fabric.Connection:
     check = HostKeyCheck.of(hop, settings.known_hosts, pin)
     began = time.monotonic()
-    stream: Any = None
+    link: Link | None = None
     connection: fabric.Connection | None = None
     try:
-        stream = _stream(hop, via, settings.timeout_s)
-        connection = _connection(hop, stream, check, settings.timeout_s - (time.monotonic() - began))
+        link = _link(hop, via, settings.timeout_s)
+        connection = _connection(hop, link.stream, check, settings.timeout_s - (time.monotonic() - began))
         connection.open()
         connection.transport.set_keepalive(KEEPALIVE_S)
     except BaseException as error:
         if connection is not None:
             connection.client.close()
-        if stream is not None:
-            stream.close()
+        if link is not None:
+            link.stream.close()
         if isinstance(error, DynspecError) or not isinstance(error, Exception):
             raise
-        raise explain(error, hop, settings.timeout_s, time.monotonic() - began) from error
+        said = link.said() if link else ()
+        raise explain(error, hop, settings.timeout_s, time.monotonic() - began, said) from error
     return connection
 
 
@@ -164,7 +176,7 @@ def _connection(hop: HostConfig, stream: Any, check: HostKeyCheck, left_s: float
             "sock": stream,
             "timeout": left_s,
             "banner_timeout": left_s,
-            "auth_timeout": max(left_s, identities.AGENT_TIMEOUT_S),
+            "auth_timeout": left_s,
             "transport_factory": partial(_transport, check, left_s),
         },
     )
@@ -203,48 +215,9 @@ class _KeysInOrder(AuthStrategy):
         identities.authenticate(transport, self._hop)
 
 
-def _stream(hop: HostConfig, via: fabric.Connection | None, timeout_s: float) -> Any:
-    """A socket, or a channel through the hop before."""
-    if via is not None:
-        return via.transport.open_channel(
-            "direct-tcpip", (hop.hostname, hop.port), ("", 0), timeout=timeout_s
-        )
-    if hop.proxy_command:
-        return _proxy(hop.proxy_command)
-    return _dial(hop, timeout_s)
-
-
-def _dial(hop: HostConfig, timeout_s: float) -> socket.socket:
-    last = OSError(f"{hop.hostname} has no address")
-    for family, kind, proto, _, address in socket.getaddrinfo(
-        hop.hostname, hop.port, hop.family, socket.SOCK_STREAM
-    ):
-        link = socket.socket(family, kind, proto)
-        try:
-            link.settimeout(timeout_s)
-            _tune(link)
-            link.connect(address)
-        except OSError as error:
-            link.close()
-            last = error
-            continue
-        return link
-    raise last
-
-
-def _tune(link: socket.socket) -> None:
-    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-
-
-def _proxy(command: str) -> socket.socket:
-    """ProxyCommand by the shell, as ssh runs it, on one end of a socket pair."""
-    near, far = socket.socketpair()
-    with far:
-        subprocess.Popen(
-            ["/bin/sh", "-c", f"exec {command}"],
-            stdin=far.fileno(),
-            stdout=far.fileno(),
-            start_new_session=True,
-        )
-    return near
+def _link(hop: HostConfig, via: fabric.Connection | None, timeout_s: float) -> Link:
+    if via is None:
+        return dial(hop, timeout_s)
+    return Link(
+        via.transport.open_channel("direct-tcpip", (hop.hostname, hop.port), ("", 0), timeout=timeout_s)
+    )

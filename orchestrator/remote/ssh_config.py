@@ -34,7 +34,8 @@ SSH_G_TIMEOUT_S = 10.0
 MAX_HOPS = 16
 
 Options = Mapping[str, tuple[str, ...]]
-Lookup = Callable[[Target], Options]
+Jumps = tuple[Target, ...] | None  # None: as the host's own configuration says
+Lookup = Callable[[Target, Jumps], Options]
 
 
 @dataclass(frozen=True)
@@ -96,25 +97,20 @@ class HostConfig:
         )
 
 
-def resolve(target: Target, config_path: str | None, lookup: Lookup | None = None) -> tuple[HostConfig, ...]:
+def resolve(target: Target, config_path: str | None) -> tuple[HostConfig, ...]:
     """The hops to connect in order, the target last. Raises ConnectionFailed for a loop, UsageError for a bad file."""
     if config_path is not None and not Path(config_path).expanduser().is_file():
         raise UsageError(f"ssh configuration {config_path} does not exist", help="correct node.ssh_config")
-    return _route(target, None, lookup or _reader(config_path), ())
+    return _route(target, None, _reader(config_path), ())
 
 
-def _route(
-    target: Target, via: tuple[Target, ...] | None, lookup: Lookup, seen: tuple[str, ...]
-) -> tuple[HostConfig, ...]:
+def _route(target: Target, via: Jumps, lookup: Lookup, seen: tuple[str, ...]) -> tuple[HostConfig, ...]:
     """As ssh does it: the last jump host is reached by the jumps before it, the first by its own configuration."""
-    host = HostConfig.of(target, lookup(target))
+    host = HostConfig.of(target, lookup(target, via))
     jumps = host.jump if via is None else via
     name = f"{host.user}@{host.hostname}:{host.port}"
     if name in seen or len(seen) > MAX_HOPS:
-        raise ConnectionFailed(
-            f"the jump hosts of {seen[0]} lead in a circle: {' <- '.join((*seen, name))}",
-            help=f"give `Host {target.host}` its own `ProxyJump none`, above the pattern that sets the jump host",
-        )
+        raise _circle(target)
     if not jumps:
         return (host,)
     return (*_route(jumps[-1], jumps[:-1] or None, lookup, (*seen, name)), host)
@@ -140,15 +136,16 @@ def _reader(config_path: str | None) -> Lookup:
     client = shutil.which("ssh")
     path = None if config_path is None else str(Path(config_path).expanduser())
     if client is None:
-        return lambda target: _paramiko_options(target, path)
-    return lambda target: _ssh_g_options(client, target, path)
+        return lambda target, via: _paramiko_options(target, path)
+    return lambda target, via: _ssh_g_options(client, target, via, path)
 
 
-def _ssh_g_options(client: str, target: Target, path: str | None) -> Options:
-    command = [client, "-G", *(("-F", path) if path else ())]
-    command += [
-        *(("-l", target.user) if target.user else ()),
-        *(("-p", str(target.port)) if target.port else ()),
+def _ssh_g_options(client: str, target: Target, via: Jumps, path: str | None) -> Options:
+    given = {"-F": path, "-l": target.user, "-p": target.port, "-J": ",".join(map(str, via or ()))}
+    command = [
+        client,
+        "-G",
+        *(word for option, value in given.items() if value for word in (option, str(value))),
     ]
     try:
         done = subprocess.run(
@@ -165,8 +162,17 @@ def _ssh_g_options(client: str, target: Target, path: str | None) -> Options:
         ) from error
     if done.returncode != 0:
         words = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        if any("jumphost loop" in word for word in words):
+            raise _circle(target)
         raise UsageError(f"ssh cannot read its configuration for {target.host}", details=tuple(words[-5:]))
     return parse_options(done.stdout.decode("utf-8", "surrogateescape"))
+
+
+def _circle(target: Target) -> ConnectionFailed:
+    return ConnectionFailed(
+        f"the jump hosts lead in a circle at {target.host}",
+        help=f"give `Host {target.host}` its own `ProxyJump none`, above the pattern that sets the jump host",
+    )
 
 
 def parse_options(text: str) -> Options:

@@ -13,8 +13,15 @@ from orchestrator.remote.ssh_config import HostConfig
 _PROHIBITED = 1
 
 
-def explain(error: Exception, hop: HostConfig, timeout_s: float, elapsed_s: float) -> ConnectionFailed:
-    """The one message for an exception from resolving, dialling, the key exchange or authentication."""
+def explain(
+    error: Exception, hop: HostConfig, timeout_s: float, elapsed_s: float, said: tuple[str, ...] = ()
+) -> ConnectionFailed:
+    """The one message for an exception from dialling, the key exchange or authentication; `said`: by a ProxyCommand."""
+    reason = _reason(error, hop, timeout_s, elapsed_s)
+    return ConnectionFailed(reason.message, help=reason.help, details=(*reason.details, *said))
+
+
+def _reason(error: Exception, hop: HostConfig, timeout_s: float, elapsed_s: float) -> ConnectionFailed:
     where = f"{hop.alias} ({hop.user}@{hop.hostname} port {hop.port})"
     if isinstance(error, NoKeyAccepted):
         return _no_key(error, where)
