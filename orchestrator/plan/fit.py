@@ -10,7 +10,7 @@ from orchestrator.model.experiment import Arm, Experiment
 from orchestrator.model.facts import Facts, JournalFact
 from orchestrator.model.plan import Edit, PatchSet, WorkerPath
 from orchestrator.model.speculation import gpus_needed
-from orchestrator.plan.gpus import describe, holders, may_stop, occupied_without_holder
+from orchestrator.plan.gpus import count_of, describe, holders, may_stop, occupied_without_holder
 from orchestrator.workers import worker_files
 
 MIN_DISK_MIB = 512  # logs and records of a run, beside the backups
@@ -41,6 +41,12 @@ class Context:
         return tuple(
             item for item in self.facts.journals if item.state == "dead" and item.run_id != self.own_run
         )
+
+    @property
+    def waits(self) -> bool:
+        """Another run holds the node and this one waits: what it changed and started is no obstacle by then."""
+        lock = self.facts.lock
+        return self.may_wait and lock is not None and lock.run_id != self.own_run
 
     @property
     def policy(self) -> str:
@@ -115,7 +121,7 @@ def edits_of(sets: Mapping[str, PatchSet]) -> tuple[Edit, ...]:
 
 def _file_misfits(context: Context) -> Iterator[str]:
     tree = context.facts.tree
-    if tree is None:
+    if tree is None or context.waits:
         return
     said: set[str] = set()
     for edit in edits_of(context.sets):
@@ -188,6 +194,8 @@ def _gpu_misfits(context: Context) -> Iterator[str]:
 def _busy(context: Context) -> Iterator[str]:
     """Foreign holders, ports and serving processes. What a dead run left is stopped first and does not count."""
     facts, node = context.facts, context.experiment.node
+    if context.waits:
+        return
     use = holders(facts, context.gpus, context.policy, node.free_list)
     for process in use.foreign:
         if node.free != "wait" and not _left_over(context, process.uid):
@@ -232,7 +240,9 @@ def _notes(context: Context) -> Iterator[str]:
         )
     use = holders(facts, context.gpus, context.policy, node.free_list)
     if node.free == "wait" and use.foreign:
-        yield f"{len(use.foreign)} processes hold the GPUs: the run waits for them"
+        yield f"the GPUs are held by others ({count_of(use.foreign)}): the run waits for them"
+    if node.free == "all" and use.stop:
+        yield f"stopping what others run there ({count_of(use.stop)}) takes --yes"
     for process in use.graphics:
         yield f"a display keeps memory of a GPU and is left alone: {describe(process)}"
     yield from _file_notes(context)

@@ -70,6 +70,10 @@ def describe(process: ProcessFact) -> str:
     return f"pid {process.pid}, user {process.user}, {memory}, {age(process.age_s)} old: {command}"
 
 
+def count_of(processes: tuple[ProcessFact, ...]) -> str:
+    return "1 process" if len(processes) == 1 else f"{len(processes)} processes"
+
+
 def age(seconds: float) -> str:
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= length:
