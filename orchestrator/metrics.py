@@ -91,6 +91,29 @@ def point_metrics(
     )
 
 
+def share_above(records: Iterable[Record], level: int) -> float | None:
+    """Share of the time between the first and the last sending with more than `level` requests in flight.
+
+    For a stepping load: how long it was really on the far side of a threshold. None without such a time.
+    """
+    spans = [
+        (record["sent_ns"], record["end_ns"])
+        for record in records
+        if record.get("phase") != "warmup" and record["sent_ns"] is not None and record["end_ns"] is not None
+    ]
+    if not spans:
+        return None
+    begin, end = min(sent for sent, _ in spans), max(sent for sent, _ in spans)
+    changes = sorted([(sent, 1) for sent, _ in spans] + [(min(ended, end), -1) for _, ended in spans])
+    above_ns = in_flight = 0
+    before = begin
+    for time_ns, change in changes:
+        above_ns += time_ns - before if in_flight > level else 0
+        before = time_ns
+        in_flight += change
+    return above_ns / (end - begin) if end > begin else None
+
+
 def nearest_rank(ordered: Sequence[float], percent: float) -> float | None:
     """The smallest of the rising values that at least `percent` of them do not exceed; None without values."""
     if not ordered:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.metrics import PERCENTILES, nearest_rank, point_metrics
+from orchestrator.metrics import PERCENTILES, nearest_rank, point_metrics, share_above
 
 S = 1_000_000_000
 
@@ -270,6 +270,16 @@ def test_a_straddle_counts_from_the_first_to_the_last_sending():
     point = point_metrics(rows, concurrency=None, load="straddle")
     assert point.window_s == pytest.approx(4.0)
     assert point.metrics["output_tps"] == pytest.approx(20)
+
+
+def test_the_share_of_time_above_a_level_is_what_was_really_in_flight():
+    # One slot all along, a second from 1 to 2 and from 3 to 4.
+    rows = [record(n, n + 1) for n in range(5)] + [record(1, 2), record(3, 4)]
+    assert share_above(rows, 1) == pytest.approx(0.5)  # 2 s of the 4 s from the first to the last sending
+    assert share_above(rows, 0) == pytest.approx(1.0)
+    assert share_above(rows, 2) == 0.0
+    assert share_above([], 1) is None
+    assert share_above([record(0, 1)], 0) is None
 
 
 def test_records_may_come_as_a_generator():

@@ -68,13 +68,14 @@ def _run(spec: Spec, records: "IO[str]", path: str) -> "dict[str, Any]":
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, signal.SIG_IGN)
     tally = _Tally()
+    began = time.perf_counter()
     with open(path + ".chunks" if spec.record_chunks else os.devnull, "w", encoding="ascii") as chunks:
         for reading in _readings(measurement):
             records.write(record_line(reading.record()) + "\n")
             if spec.record_chunks:
                 chunks.write(_chunk_line(reading))
             tally.add(reading)
-    return _summary(measurement, tally)
+    return _summary(measurement, tally, time.perf_counter() - began)
 
 
 def _readings(measurement: Measurement) -> "Iterator[Reading]":
@@ -118,7 +119,7 @@ class _Tally:
             self.tokens[name] = (self.tokens[name] or 0) + tokens
 
 
-def _summary(measurement: Measurement, tally: _Tally) -> "dict[str, Any]":
+def _summary(measurement: Measurement, tally: _Tally, parse_s: float) -> "dict[str, Any]":
     spec = measurement.spec
     assert measurement.meter is not None
     return {
@@ -140,6 +141,7 @@ def _summary(measurement: Measurement, tally: _Tally) -> "dict[str, Any]":
         "chunk_gap_ns": spread(tally.gaps_ns),
         "client": {
             **measurement.meter.report(),
+            "parse_s": parse_s,
             "process_cpu_s": time.process_time(),
             "spilled_bytes": measurement.store.spilled_bytes,
             "python": platform.python_version(),
