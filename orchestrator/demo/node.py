@@ -195,6 +195,8 @@ class DemoNode:
             "cwd": str(self.home),
             "max_sessions": self.options.max_sessions,
             "delay_s": self.options.delay_s,
+            "root": str(self.root),
+            "keep": self.options.keep,
         }
 
     def _read_port(self, server: subprocess.Popen[str]) -> int:

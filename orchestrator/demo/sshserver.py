@@ -2,7 +2,8 @@
 
 `python -m orchestrator.demo.sshserver SETTINGS.json` prints `READY PORT` and serves until its stdin ends. Each command
 runs as `/bin/sh -c` in a session of its own, as sshd runs it; its bytes pass both ways untouched. Sessions that a
-client leaves behind are not killed, only their pipes close.
+client leaves behind are not killed, only their pipes close. A terminal's Ctrl-C is for the owner of the node, who
+ends this process too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import Any
 
 import asyncssh
 
+from orchestrator.demo import processes
 from orchestrator.demo.delay import DelayedRelay
 
 _CHUNK = 65536
@@ -128,7 +131,7 @@ def _exit_as(process: asyncssh.SSHServerProcess[bytes], code: int) -> None:
 
 
 async def serve(settings: dict[str, Any]) -> None:
-    """`settings`: host_key, authorized_keys, env, cwd, max_sessions, delay_s."""
+    """`settings`: host_key, authorized_keys, env, cwd, max_sessions, delay_s (and root, keep for the end)."""
     commands = Commands(settings["env"], settings["cwd"], int(settings["max_sessions"]))
     server = await asyncssh.create_server(
         _Server,
@@ -154,9 +157,19 @@ async def serve(settings: dict[str, Any]) -> None:
 
 def main() -> None:
     settings = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve(settings))
+    owner = os.getppid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asyncio.run(serve(settings))
+    if os.getppid() != owner:
+        _clear_up(Path(settings["root"]), settings["keep"])
     os._exit(0)  # commands that still run are not waited for
+
+
+def _clear_up(root: Path, keep: bool) -> None:
+    """The node's owner was killed and cannot: end the node's processes and remove its folder."""
+    processes.end(root)
+    if not keep:
+        shutil.rmtree(root, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ imports torch) and `sglang/launch_server.py` lead to the simulated engine, which
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import json
 import shutil
@@ -70,14 +71,15 @@ def _write_dist_info(site_packages: Path, version: str) -> None:
     (info / "WHEEL").write_text("Wheel-Version: 1.0\nGenerator: dynspec demo\nRoot-Is-Purelib: true\n")
     (info / "INSTALLER").write_text("dynspec demo\n")
     (info / "top_level.txt").write_text("sglang\n")
-    lines = list(_record_lines(site_packages, ("sglang", ENGINE_PACKAGE, info.name)))
-    (info / "RECORD").write_text("\n".join([*lines, f"{info.name}/RECORD,,"]) + "\n")
+    rows = list(_record_rows(site_packages, ("sglang", ENGINE_PACKAGE, info.name)))
+    with (info / "RECORD").open("w", newline="") as record:
+        csv.writer(record, lineterminator="\n").writerows([*rows, (f"{info.name}/RECORD", "", "")])
 
 
-def _record_lines(site_packages: Path, folders: tuple[str, ...]) -> Iterator[str]:
+def _record_rows(site_packages: Path, folders: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
     for folder in folders:
         for file in sorted((site_packages / folder).rglob("*")):
             if file.is_file():
                 content = file.read_bytes()
                 digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-                yield f"{file.relative_to(site_packages).as_posix()},sha256={digest},{len(content)}"
+                yield file.relative_to(site_packages).as_posix(), f"sha256={digest}", str(len(content))

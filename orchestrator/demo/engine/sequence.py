@@ -14,7 +14,7 @@ from .text import EOS, Answer
 class Request:
     """`emit(request)` is called after every step that gave tokens, and once at the end (`finish` is set then).
 
-    `stop_at`: end early with a stop token after that many tokens, whatever `ignore_eos` says; `abort_at`:
+    `stop_at`: end early with that many tokens, a stop token the last, whatever `ignore_eos` says; `abort_at`:
     end as aborted there (both are faults).
     """
 
@@ -50,7 +50,7 @@ class Request:
         start = len(self.output)
         end = None if self.ignore_eos else self.answer.natural_length
         if self.stop_at is not None:
-            end = min(self.stop_at, end or self.stop_at)
+            end = min(self.stop_at - 1, self.stop_at if end is None else end)
         for position in range(start, min(start + wanted, self.max_new_tokens)):
             if end is not None and position >= end:
                 self.output.append(EOS)
