@@ -36,8 +36,10 @@ class RawStore:
 
     def raw_of(self, exchange: Exchange) -> bytes:
         """The response bytes of one exchange, wherever they are. Takes them: memory is free afterwards."""
-        raw = bytes(exchange.raw)
-        if exchange.spilled_at is not None and self._file is not None:
+        if exchange.spilled_at is None or self._file is None:
+            raw = bytes(exchange.raw)
+            self._room += len(raw)
+        else:
             self._file.seek(exchange.spilled_at)
             raw = self._file.read(exchange.read_ends[-1] if exchange.read_ends else 0)
         exchange.raw = bytearray()
