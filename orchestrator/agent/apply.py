@@ -87,6 +87,7 @@ def _change(journal: Journal, set_name: str, changes: List[Change], prefixes: Li
     for change in changes:
         if change.after is not None:
             like = change.found or change.like
+            files.make_folders(journal.story.backups[change.path].made)
             staged[change.path] = files.stage(change.path, change.after, like, journal.run_id)
     journal.append(
         "intend",
@@ -106,6 +107,8 @@ def _undo(journal: Journal, paths: List[str], error: Exception) -> None:
         result = restore.restore(journal)
         if result.problems:
             raise restore.dirty_error(result.problems) from error
+    else:
+        restore.remove_made(journal)
 
 
 def _plan(journal: Journal, wanted: List[Wanted]) -> "tuple[List[Change], List[str]]":
@@ -175,7 +178,7 @@ def _check_space(journal: Journal, changes: List[Change]) -> None:
     needs: Dict[str, int] = {}
     backups_at = places.work_folder(journal.workdir, journal.run_id)
     for change in changes:
-        folder = os.path.dirname(change.path)
+        folder = files.standing_folder(change.path)
         needs[folder] = needs.get(folder, 0) + len(change.after or b"")
         if change.path not in journal.story.backups and change.found is not None:
             needs[backups_at] = needs.get(backups_at, 0) + len(change.found.data)

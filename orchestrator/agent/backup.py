@@ -22,7 +22,8 @@ def back_up(journal: Journal, wanted: Iterable[Tuple[str, Optional[Found]]]) -> 
         if path in journal.story.backups:
             continue
         if found is None:
-            journal.append("backup", path=path, sha256=None, mode=0, uid=0, gid=0, copy=None)
+            made = files.missing_folders(path)
+            journal.append("backup", path=path, sha256=None, mode=0, uid=0, gid=0, copy=None, made=made)
             continue
         copy = os.path.join(folder, found.sha256)
         if files.digest(files.look(copy)) != found.sha256:

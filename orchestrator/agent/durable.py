@@ -21,6 +21,8 @@ NAMES = frozenset(
         "file.replace",
         "file.remove",
         "file.unstage",
+        "file.folder",
+        "file.unfolder",
         "bytecode.drop",
         "journal.create",
         "journal.mend",
@@ -123,6 +125,13 @@ def replace(name: str, source: str, target: str) -> None:
 def remove(name: str, path: str) -> None:
     with durable(name):
         os.unlink(path)
+        sync_folder(os.path.dirname(path))
+
+
+def remove_folder(name: str, path: str) -> None:
+    """An empty one; raises OSError otherwise."""
+    with durable(name):
+        os.rmdir(path)
         sync_folder(os.path.dirname(path))
 
 

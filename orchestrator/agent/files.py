@@ -11,7 +11,7 @@ import fcntl
 import os
 import stat
 import struct
-from typing import NamedTuple, Optional, Union
+from typing import Iterable, List, NamedTuple, Optional, Union
 
 from . import durable
 from .journal import Backup
@@ -20,6 +20,7 @@ from .wire import AgentError, sha256_hex
 _FS_IOC_GETFLAGS = 0x80086601
 _IMMUTABLE_OR_APPEND_ONLY = 0x10 | 0x20
 _NEW_FILE_MODE = 0o644
+_NEW_FOLDER_MODE = 0o755
 
 
 class Found(NamedTuple):
@@ -63,9 +64,9 @@ def short(sha256: Optional[str]) -> str:
 
 def why_not_writable(path: str, found: Optional[Found]) -> Optional[str]:
     """Why the file cannot be replaced with its owner kept, or None. Nothing is written to find out."""
-    folder = os.path.dirname(path)
+    folder = standing_folder(path)
     if not os.path.isdir(folder):
-        return "folder {} does not exist".format(folder)
+        return "{} is not a folder".format(folder)
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
         return "the file system is mounted read-only"
     if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
@@ -93,6 +94,34 @@ def _is_immutable(path: str) -> bool:
         return False
     finally:
         os.close(descriptor)
+
+
+def standing_folder(path: str) -> str:
+    """The innermost folder of `path` that exists: where new folders would be made."""
+    folder = os.path.dirname(path)
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def missing_folders(path: str) -> List[str]:
+    """Folders that have to be made for `path`, outermost first."""
+    missing: List[str] = []
+    folder = os.path.dirname(path)
+    while not os.path.lexists(folder):
+        missing.insert(0, folder)
+        folder = os.path.dirname(folder)
+    return missing
+
+
+def make_folders(folders: Iterable[str]) -> None:
+    for folder in folders:
+        if not os.path.isdir(folder):
+            try:
+                durable.make_folder("file.folder", folder, _NEW_FOLDER_MODE)
+                os.chmod(folder, _NEW_FOLDER_MODE)  # whatever the umask is
+            except OSError as error:
+                raise _stage_error(folder, error) from None
 
 
 def free_bytes(folder: str) -> int:

@@ -8,7 +8,7 @@ import json
 import os
 import threading
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from . import durable, places, procs
 from .procs import Identity
@@ -19,7 +19,10 @@ CLEAN = "clean"
 
 
 class Backup(NamedTuple):
-    """The original of one file. `sha256` and `copy` are None for a file that did not exist."""
+    """The original of one file. `sha256` and `copy` are None for a file that did not exist.
+
+    `made`: folders that did not exist either and are made for it, outermost first.
+    """
 
     path: str
     sha256: Optional[str]
@@ -27,6 +30,7 @@ class Backup(NamedTuple):
     uid: int
     gid: int
     copy: Optional[str]
+    made: Tuple[str, ...] = ()
 
 
 class Story:
@@ -61,7 +65,8 @@ class Story:
         if sha256 is not None:
             _text(sha256)
             _text(copy)
-        self.backups.setdefault(path, Backup(path, sha256, numbers[0], numbers[1], numbers[2], copy))
+        made = tuple(_text(folder) for folder in record.get("made", ()))
+        self.backups.setdefault(path, Backup(path, sha256, numbers[0], numbers[1], numbers[2], copy, made))
         self.restored = False
 
     def _intend(self, record: Message) -> None:

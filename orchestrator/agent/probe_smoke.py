@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 import warnings
-from typing import Any, Dict, Optional, Set
+from typing import Any, Dict, List, Optional, Set
 
 MARK = "DYNSPEC-PROBE "
 
@@ -59,6 +59,13 @@ def imported_names(source: str) -> Set[str]:
     return names
 
 
+def needed_before(item: Dict[str, Any], files: List[Dict[str, Any]]) -> Set[str]:
+    """What the text already imported before the patch; for a file that the patch adds, what its neighbours did."""
+    if item["original"] is not None:
+        return imported_names(item["original"])
+    return {name for other in files for name in imported_names(other["original"] or "")}
+
+
 def missing_dependency(error: BaseException, request: Dict[str, Any]) -> Optional[str]:
     """The name of a package or library that this node lacks, unless it was the patch that asked for it."""
     text = str(error)
@@ -71,7 +78,7 @@ def missing_dependency(error: BaseException, request: Dict[str, Any]) -> Optiona
             if os.path.realpath(frame.filename) == os.path.realpath(
                 os.path.join(request["root"], item["path"])
             ):
-                return name if name in imported_names(item["original"] or "") else None
+                return name if name in needed_before(item, request["files"]) else None
         return name
     if isinstance(error, (ImportError, OSError)) and "cannot open shared object file" in text:
         return text.split(":")[0]

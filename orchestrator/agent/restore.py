@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import List, NamedTuple, Optional
 
@@ -38,6 +39,7 @@ def restore(journal: Journal) -> Restored:
         except OSError as error:
             problems.append(Problem(path, "cannot put it back: {}".format(error.strerror)))
     bytecode.drop(story.backups, story.bytecode_prefixes)
+    remove_made(journal)
     problems += [
         problem for problem in verify_original(journal) if problem.path not in {old.path for old in problems}
     ]
@@ -78,6 +80,15 @@ def _foreign(backup: Backup, current: Optional[str]) -> AgentError:
     )
 
 
+def remove_made(journal: Journal) -> None:
+    """Folders that were made for new files, innermost first; one that somebody put a file into stays."""
+    made = {folder for backup in journal.story.backups.values() for folder in backup.made}
+    for folder in sorted(made, key=len, reverse=True):
+        for path in (os.path.join(folder, "__pycache__"), folder):
+            with contextlib.suppress(OSError):
+                durable.remove_folder("file.unfolder", path)
+
+
 def verify_original(journal: Journal) -> List[Problem]:
     """Bytes, mode and owner of every file in the journal against its original."""
     problems = []
@@ -97,6 +108,8 @@ def verify_original(journal: Journal) -> List[Problem]:
             problems.append(Problem(backup.path, "not the original mode or owner"))
         elif os.path.lexists(files.staged_name(backup.path, journal.run_id)):
             problems.append(Problem(backup.path, "a temporary file is left beside it"))
+        elif any(os.path.lexists(folder) for folder in backup.made):
+            problems.append(Problem(backup.path, "its folder was made by this run and now holds other files"))
     return problems
 
 

@@ -189,7 +189,7 @@ class Boot:
         return PhaseFailed(f"arm {self.arm.name}, boot {self.number}: {reason}", details=details)
 
     def _tail(self) -> tuple[str, ...]:
-        return tuple(self.node.server().log_tail)
+        return _last_states(self.node.server())
 
 
 def _sight(state: ServerState, elapsed_s: float, health: int | None, generated: bool | None) -> Sight:
@@ -199,10 +199,15 @@ def _sight(state: ServerState, elapsed_s: float, health: int | None, generated: 
         exit_code=state.exit_code,
         signal=state.signal,
         log_idle_s=state.log_idle_s,
-        log_tail=tuple(state.log_tail),
+        log_tail=_last_states(state),
         health_status=health,
         generated=generated,
     )
+
+
+def _last_states(state: ServerState) -> tuple[str, ...]:
+    """Progress bars redraw one line with carriage returns: only what they show last is worth a line."""
+    return tuple(line.rstrip("\r").rsplit("\r", 1)[-1] for line in state.log_tail)
 
 
 def _lines(reply: LoadReply) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from orchestrator.report import markdown
 from orchestrator.store import RunStore, StoredPoint
 from orchestrator.summary import summarise
 
-SIMULATED_KEY = "dynspec_simulated"  # the stand-in engine says so in /server_info
+SIMULATED_KEY = "simulated"  # the stand-in engine says so in /server_info
 
 
 def measured(
