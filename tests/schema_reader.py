@@ -7,8 +7,14 @@ from typing import Any
 
 ANNOTATIONS = {"$schema", "title", "description", "default"}
 TYPES: dict[str, Any] = {
-    "object": dict, "array": list, "string": str, "boolean": bool, "null": type(None), "integer": int, "number": (int, float),
-}  # fmt: skip
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "null": type(None),
+    "integer": int,
+    "number": (int, float),
+}
 
 
 def accepts(schema: Any, value: Any) -> bool:
@@ -42,9 +48,7 @@ def _keyword(key: str, schema: dict[str, Any], value: Any) -> bool:
         case "minItems":
             return not isinstance(value, list) or len(value) >= want
         case "uniqueItems":
-            return not (want and isinstance(value, list)) or all(
-                item not in value[:at] for at, item in enumerate(value)
-            )
+            return not (want and isinstance(value, list)) or all(value.count(item) == 1 for item in value)
         case "required":
             return not isinstance(value, dict) or all(item in value for item in want)
         case "minProperties":
