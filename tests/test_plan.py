@@ -244,3 +244,11 @@ def test_a_lock_can_be_asked_for_before_files_are_compared():
     refuse_locked(facts({"lock": lock}), own_run="r1")
     refuse_locked(facts({"lock": lock}), may_wait=True)
     refuse_locked(facts({"lock": lock | {"state": "orphaned"}}))
+
+
+def test_a_finished_run_needs_nothing_of_a_busy_node():
+    row = {"options": {"arms": ["baseline"]}, "facts": {"port": {"port": 30000, "in_use": True}}}
+    with pytest.raises(errors.NodeBusy):
+        plan_of(row)
+    row["options"]["done"] = [["baseline", boot, index] for boot in (1, 2) for index in (0, 1)]
+    assert [step.phase for step in plan_of(row).steps] == ["report"]

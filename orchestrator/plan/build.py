@@ -35,6 +35,7 @@ from orchestrator.plan.order import boot_order, canary_concurrency
 from orchestrator.workers import worker_path
 
 ORIGINAL = PatchSet("original", (), (), ())
+_FINISHED = "every boot and point is finished: only the report is made"
 
 
 @dataclass(frozen=True)
@@ -77,25 +78,25 @@ def build_plan(
         own_run,
         allow_kill,
     )
-    warnings = check_fit(context)
-    points = (done or Done()).points
-    boots = [
-        _Boot(context, arm, boot, tuple(_left(experiment.sweep, arm, boot, points)))
-        for arm, boot in boot_order(chosen, experiment.sweep.repeats)
-    ]
-    boots = [boot for boot in boots if boot.points]
+    boots = _boots(context, (done or Done()).points)
     minutes, why = _gpu_minutes(context, boots, boot_minutes)
     return Plan(
         steps=tuple(_steps(context, boots)),
-        boots=tuple(BootPlan(boot.arm.name, boot.number, sets[boot.arm.name].name) for boot in boots),
+        boots=tuple(BootPlan(boot.arm.name, boot.number, boot.patch_set.name) for boot in boots),
         patch_sets=tuple({item.name: item for item in sets.values()}.values()),
         worker_paths=dict(context.paths),
-        warnings=warnings
-        if boots
-        else (*warnings, "every boot and point is finished: only the report is made"),
+        warnings=check_fit(context) if boots else (_FINISHED,),
         gpu_minutes=minutes,
         gpu_minutes_why=why,
     )
+
+
+def _boots(context: Context, done: Collection[tuple[str, int, int]]) -> list[_Boot]:
+    """The boots that still have points to measure, in the order in which they run."""
+    sweep = context.experiment.sweep
+    ordered = boot_order(context.arms, sweep.repeats)
+    boots = [_Boot(context, arm, number, tuple(_left(sweep, arm, number, done))) for arm, number in ordered]
+    return [boot for boot in boots if boot.points]
 
 
 def _set_of(arm: Arm, patch_sets: tuple[PatchSet, ...]) -> PatchSet:
