@@ -77,6 +77,7 @@ def apply(journal: Journal, set_name: str, wanted: List[Wanted], prefixes: List[
         _undo(journal, paths, error)
         raise
     bytecode.drop(paths, prefixes)
+    restore.remove_made(journal)
     journal.append("applied", set=set_name)
     return {"changed": paths, "kept": kept}
 

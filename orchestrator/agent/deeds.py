@@ -5,9 +5,23 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import List, Optional, Set
+from typing import Callable, List, Optional, Set
 
-from . import apply, args, backup, bytecode, free, gpus, holders, places, procs, release, restore, server
+from . import (
+    apply,
+    args,
+    backup,
+    bytecode,
+    free,
+    gpus,
+    holders,
+    places,
+    ports,
+    procs,
+    release,
+    restore,
+    server,
+)
 from .children import Children
 from .ending import Ended
 from .journal import CLEAN, Journal
@@ -18,6 +32,8 @@ from .server import Launch, Server
 from .wire import AgentError, Message, sha256_hex
 
 _GPU_BASELINE_TIMEOUT_S = 5.0
+_GROWING_S = 120.0
+_LOOK_OFTEN_S, _LOOK_RARELY_S = 0.5, 4.0
 
 
 class Deeds:
@@ -88,6 +104,9 @@ class Deeds:
                 "busy", "a server was started already (pid {}); stop it first".format(self.server.pid)
             )
         launch = self._launch(given)
+        port = ports.fact(launch.port)
+        if port["in_use"]:
+            raise AgentError("busy", "port {port} is in use by pid {pid} of {user}: {command}".format(**port))
         prefixes = bytecode.prefix_in(launch.env, launch.cwd)
         bytecode.drop(self.journal.story.backups, prefixes)
         self._baseline = self._memory_before()
@@ -190,20 +209,19 @@ class Deeds:
         Raises AgentError `dirty` with everything that is left.
         """
         started = time.monotonic()
-        self.sampler.stop()
-        problems: List[AgentError] = []
         result: Message = {"stopped": [], "restored": [], "verified": False, "exit_code": None, "notes": []}
         pids = {pid for pid, _ in self.server.seen} if self.server is not None else set()
-        try:
+
+        def stop() -> None:
             if self.server is not None:
                 stopped = self._stop_server(stop_s)
                 result.update(stopped=stopped["stopped"], exit_code=stopped["exit_code"])
-        except AgentError as error:
-            problems.append(error)
-        try:
-            result.update(self._restore())
-        except AgentError as error:
-            problems.append(error)
+
+        problems = [
+            problem
+            for problem in (_attempt(stop), _attempt(lambda: result.update(self._restore())))
+            if problem
+        ]
         if problems:
             raise _all_of(problems)
         self._wait_for_memory(pids, started + stop_s - time.monotonic(), result)
@@ -218,13 +236,29 @@ class Deeds:
         done = release.wait(pids, self._baseline, None, max(0.0, left_s), self.children.spawn)
         result["notes"] += [text for text in (done.problem, done.note) if text]
 
-    def tick(self) -> None:
-        """Housekeeping between deeds: adopted zombies, the list of processes, the log's pulse."""
+    def tick(self) -> float:
+        """Housekeeping between deeds: adopted zombies, the list of processes, the log's pulse.
+
+        Returns the seconds until the next look: often while the server grows its tree, rarely while it is measured.
+        """
         processes = procs.snapshot()
         self.children.reap(processes)
         if self.server is not None and not self.ending.is_set():
             self.server.watch_log()
             self.note_tree(processes)
+        growing = self.server is not None and time.monotonic() - self.server.started < _GROWING_S
+        return _LOOK_OFTEN_S if growing else _LOOK_RARELY_S
+
+
+def _attempt(deed: Callable[[], None]) -> Optional[AgentError]:
+    """One part of the way back; whatever happens to it, the next part is tried."""
+    try:
+        deed()
+    except AgentError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - an undo must not cancel the next
+        return AgentError("dirty", "{}: {}".format(type(error).__name__, error))
+    return None
 
 
 def _survivors(ended: Ended) -> Optional[str]:

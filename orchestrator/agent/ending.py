@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import Callable, List, NamedTuple, Set
+from typing import Callable, List, NamedTuple, Optional, Set
 
 from . import procs
 from .procs import Identity
 
 _POLL_S = 0.05
-TERM_SHARE = 0.4  # of the time allowed; the rest belongs to KILL and to the proof
+_TERM_SHARE = 0.4  # of the time allowed; the rest belongs to KILL and to the proof
+_LEFTOVER_GRACE_S = 0.5  # what a leader left behind when it ended gets this long to follow
 
 
 class Ended(NamedTuple):
@@ -22,27 +23,23 @@ class Ended(NamedTuple):
 def end(
     targets: Callable[[], Set[Identity]],
     timeout_s: float,
-    gentle: Callable[[Set[Identity]], bool],
-    hurry: Callable[[], bool] = lambda: False,
+    gentle: Callable[[Set[Identity]], None],
+    leader: Optional[Identity] = None,
 ) -> Ended:
     """Ends what `targets()` names; it is asked again and again, so that processes born meanwhile are met too.
 
-    `gentle` sends the first signal and says whether waiting for its effect makes sense; `hurry` ends that wait early.
+    `gentle` sends the first signal. Its effect is waited for, but not long once the `leader` is gone.
     A sent signal proves nothing: only identities that are no longer there count as stopped.
     """
     started = time.monotonic()
-    seen = targets()
+    alive = targets()
+    seen = set(alive)
     refused: Set[int] = set()
-    alive = seen
-    if seen and gentle(seen):
-        while alive and time.monotonic() < started + timeout_s * TERM_SHARE and not hurry():
-            time.sleep(_POLL_S)
-            alive = targets()
-            seen |= alive
+    if alive:
+        gentle(alive)
+        alive = _wait(targets, seen, started + timeout_s * _TERM_SHARE, leader)
     while alive:
-        for identity in alive:
-            if not kill(identity):
-                refused.add(identity[0])
+        refused.update(identity[0] for identity in alive if not kill(identity))
         time.sleep(_POLL_S)
         alive = targets()
         seen |= alive
@@ -52,6 +49,21 @@ def end(
     return Ended(
         sorted({pid for pid, _ in seen} - set(survivors)), survivors, sorted(refused & set(survivors))
     )
+
+
+def _wait(
+    targets: Callable[[], Set[Identity]], seen: Set[Identity], until: float, leader: Optional[Identity]
+) -> Set[Identity]:
+    """What is still alive at the end of the wait; everything met on the way is added to `seen`."""
+    while True:
+        alive = targets()
+        seen |= alive
+        now = time.monotonic()
+        if leader is not None and leader not in alive:
+            until, leader = min(until, now + _LEFTOVER_GRACE_S), None
+        if not alive or now >= until:
+            return alive
+        time.sleep(_POLL_S)
 
 
 def kill(identity: Identity) -> bool:

@@ -98,8 +98,9 @@ def _end(facts: List[Message], timeout_s: float) -> None:
     def targets() -> Set[Identity]:
         return {identity for identity in wanted if procs.is_alive(identity)}
 
-    def gentle(alive: Set[Identity]) -> bool:
-        return not [identity for identity in alive if not ending.terminate(identity)]
+    def gentle(alive: Set[Identity]) -> None:
+        for identity in alive:
+            ending.terminate(identity)
 
     ended = ending.end(targets, timeout_s, gentle)
     if ended.survivors:

@@ -20,7 +20,7 @@ from .lease import Lease
 from .logfile import LogFile
 from .wire import AgentError, Link, Message
 
-_LOOK_S = 1.0  # how often the process list is looked at
+_AFTER_FAILURE_S = 10.0
 _WAKE_S = 0.25
 _DEED_GRACE_S = 2.0  # how long an unwind waits, over its limit, for a deed to notice that it should give up
 _ANSWER_S = 2.0
@@ -71,8 +71,7 @@ class Guardian:
                 key.data()
             self._watch()
             if time.monotonic() >= next_look:
-                next_look = time.monotonic() + _LOOK_S
-                self._look()
+                next_look = time.monotonic() + self._look()
         self._desk.wait_for_answers(_ANSWER_S)
 
     def _catch_signals(self) -> int:
@@ -101,14 +100,15 @@ class Guardian:
         if self._unwinding is None and (self._terminated or self._lease.over):
             self._begin_unwind("signal" if self._terminated else "lease over", self._config.stop_s)
 
-    def _look(self) -> None:
+    def _look(self) -> float:
         try:
-            self._deeds.tick()
+            return self._deeds.tick()
         except (
             AgentError,
             OSError,
         ) as error:  # a full disk must not end the guardian: the way back still works
             self.log.write("cannot note processes: {}".format(error))
+            return _AFTER_FAILURE_S
 
     def _tell_holder(self) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import List, NamedTuple, Optional, Set
 
 from . import backup, ending, journal, places, procs, restore
@@ -122,12 +123,14 @@ def stop_processes(opened: Journal) -> "tuple[List[int], Optional[AgentError]]":
     if not story.starting or not _pids_are_ours(opened.opening):
         return [], None
 
-    def gentle(alive: Set[Identity]) -> bool:
+    def gentle(alive: Set[Identity]) -> None:
         if story.server is not None:
-            procs.send_group(story.server[0], alive, 15)
-        return True
+            procs.send_group(story.server[0], alive, signal.SIGTERM)
+            return
+        for identity in alive:  # the guardian died before it could note which one the server is
+            ending.terminate(identity)
 
-    ended = ending.end(lambda: ours(story), _STOP_S, gentle)
+    ended = ending.end(lambda: ours(story), _STOP_S, gentle, leader=story.server)
     if ended.survivors:
         text = "processes of run {} did not end: {}".format(
             opened.run_id, ", ".join(map(str, ended.survivors))

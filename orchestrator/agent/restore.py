@@ -86,7 +86,8 @@ def remove_made(journal: Journal) -> None:
     for folder in sorted(made, key=len, reverse=True):
         for path in (os.path.join(folder, "__pycache__"), folder):
             with contextlib.suppress(OSError):
-                durable.remove_folder("file.unfolder", path)
+                if not os.listdir(path):
+                    durable.remove_folder("file.unfolder", path)
 
 
 def verify_original(journal: Journal) -> List[Problem]:

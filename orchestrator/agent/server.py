@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from typing import Dict, List, Mapping, NamedTuple, Optional, Set
@@ -15,7 +16,6 @@ from .wire import AgentError, Message
 
 TAIL_LINES = 20
 _TAIL_BYTES = 64 * 1024
-_DESCENDANT_GRACE_S = 0.5
 _OWN_VARIABLES = ("RUNNER_TRACKING_ID",)
 
 
@@ -58,6 +58,7 @@ class Server:
         self.identity: Identity = (process.pid, stat.start_time if stat else 0)
         self.seen: Set[Identity] = {self.identity}
         self.exit_reported = False
+        self.started = time.monotonic()
         self._log_size = -1
         self._log_changed = time.monotonic()
 
@@ -113,19 +114,10 @@ class Server:
             self._children.reap(processes)
             return self.tree(processes)
 
-        def gentle(alive: Set[Identity]) -> bool:
-            procs.send_group(self.pid, alive, 15)
-            return True
+        def gentle(alive: Set[Identity]) -> None:
+            procs.send_group(self.pid, alive, signal.SIGTERM)
 
-        left_since: List[float] = []
-
-        def hurry() -> bool:
-            """Once the server itself is gone, what it left behind gets a moment only."""
-            if self.poll() is not None and not left_since:
-                left_since.append(time.monotonic())
-            return bool(left_since) and time.monotonic() - left_since[0] > _DESCENDANT_GRACE_S
-
-        return ending.end(targets, timeout_s, gentle, hurry)
+        return ending.end(targets, timeout_s, gentle, leader=self.identity)
 
     def wait_port_closed(self, timeout_s: float) -> Optional[str]:
         """None when nobody listens on the port any more, else who does."""

@@ -33,6 +33,8 @@ def check(given: Message) -> Message:
     touched = [_touched(item) for item in args.objects(given, "files")]
     modules = args.words(given, "modules")
     timeout_s = args.seconds(given, "timeout_s", 120.0)
+    if not os.path.isdir(package_path):
+        raise AgentError("not_found", "no package folder {}".format(package_path), path=package_path)
     work = places.work_folder(args.text(given, "workdir"), args.path_name(given, "run_id"))
     held = os.path.isdir(work)  # a guarded run's folder stays
     places.private_folder(work)
@@ -79,7 +81,7 @@ def _described(item: Touched, package_path: str) -> Dict[str, Any]:
 
 
 def build(package_path: str, root: str, touched: List[Touched]) -> str:
-    """Makes the overlay at `root` and returns it. Raises AgentError `not_found` for a folder the package lacks."""
+    """Makes the overlay at `root` and returns it. A folder that a patch brings along holds nothing but its files."""
     contents = {item.path: item.data for item in touched}
     real_folders: Set[str] = {""}
     for path in contents:
@@ -90,11 +92,8 @@ def build(package_path: str, root: str, touched: List[Touched]) -> str:
     for folder in sorted(real_folders):
         source = os.path.join(package_path, folder)
         os.mkdir(os.path.join(root, folder), 0o700)
-        if folder and not os.path.isdir(source):
-            continue  # a folder that the patch brings along
-        if not os.path.isdir(source):
-            raise AgentError("not_found", "no package at {}".format(source), path=source)
-        _link_siblings(source, os.path.join(root, folder), folder, real_folders, set(contents))
+        if os.path.isdir(source):
+            _link_siblings(source, os.path.join(root, folder), folder, real_folders, set(contents))
     for path, data in contents.items():
         if data is not None:
             with open(os.path.join(root, path), "xb") as stream:

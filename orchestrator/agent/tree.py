@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from typing import List, NamedTuple, Optional
 
@@ -72,36 +73,31 @@ def _link_target(path: str) -> Optional[str]:
 
 
 def serving_processes(tree: Message, ours: "set[int]") -> List[Message]:
-    """Processes, not ours, that run from this tree: its interpreter with the package on the command line, or with
-    one of its extension modules mapped. A stranger's interpreter cannot always be seen; then the words decide."""
-    found = []
+    """Processes, not ours, that serve from this tree: they run its interpreter, name the package, and belong to its
+    environment. Other users' processes cannot be looked into without root; for them the command line decides."""
     skip = procs.protected() | ours
-    for pid in sorted(procs.snapshot()):
-        if pid not in skip and _serves(pid, tree):
-            found.append(procs.fact(pid))
-    return found
+    return [procs.fact(pid) for pid in sorted(procs.snapshot()) if pid not in skip and _serves(pid, tree)]
 
 
 def _serves(pid: int, tree: Message) -> bool:
+    path, python = str(tree["path"]), str(tree["python"])
     command = procs.command_line(pid)
-    if str(tree["path"]) + "/" in command or _maps(pid, str(tree["path"])):
-        return True
-    if str(tree["package"]) not in command:
+    if not re.search(r"(?<!\w){}(?!\w)".format(re.escape(str(tree["package"]))), command):
         return False
-    python = str(tree["python"])
-    first = command.split(" ", 1)[0]
-    if os.path.isabs(first):
-        # The interpreters of several environments are links to one file: only the name tells them apart.
-        return os.path.normpath(first) == os.path.normpath(python)
+    by_name = command.startswith(python + " ")
     try:
-        return os.path.samefile("/proc/{}/exe".format(pid), python)
+        if not os.path.samefile("/proc/{}/exe".format(pid), python):
+            return False
+        from_here = os.path.samefile("/proc/{}/cwd".format(pid), os.path.dirname(path))
     except OSError:
-        return False  # a stranger's, and its words do not name this interpreter
+        return by_name
+    return by_name or from_here or _maps(pid, os.path.dirname(path))
 
 
-def _maps(pid: int, path: str) -> bool:
+def _maps(pid: int, folder: str) -> bool:
+    """Whether extension modules beside the package are loaded: a server that renamed itself is known by them."""
     try:
         with open("/proc/{}/maps".format(pid), "rb") as stream:
-            return path.encode("utf-8", "surrogateescape") + b"/" in stream.read()
+            return os.fsencode(folder) + b"/" in stream.read()
     except OSError:
         return False

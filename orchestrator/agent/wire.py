@@ -9,7 +9,7 @@ import json
 import socket
 import threading
 import zlib
-from typing import Any, BinaryIO, Dict, Iterator, Optional
+from typing import Any, BinaryIO, Dict, Iterator
 
 PROTOCOL = 1
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -135,21 +135,6 @@ class Link:
                 yield decode(line)
         except OSError:
             return
-
-    def receive(self, timeout_s: Optional[float]) -> Message:
-        """The next message. Raises AgentError `timeout` or `lost`."""
-        self._sock.settimeout(timeout_s)
-        try:
-            line = next(read_lines(self._stream), None)
-        except socket.timeout:
-            raise AgentError("timeout", "no answer within {} s".format(timeout_s)) from None
-        except OSError as error:
-            raise AgentError("lost", "the connection broke: {}".format(error)) from None
-        finally:
-            self._sock.settimeout(None)
-        if line is None:
-            raise AgentError("lost", "the other end closed the connection")
-        return decode(line)
 
     def close(self) -> None:
         try:
