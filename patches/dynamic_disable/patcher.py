@@ -19,7 +19,7 @@ _COMMENT = f"# {MARK}"
 
 def patch(path: str, text: str) -> str:
     """The hooked text of the package-relative file `path`; AnchorError if it does not fit or is hooked already."""
-    hook = _HOOKS.get(path)
+    hook = HOOKS.get(path)
     if hook is None:
         raise AnchorError(f"{path}: the dynamic-disable patch has no hook for this file")
     source = Source(text, path)
@@ -221,7 +221,7 @@ def _assigns(function: FunctionNode, name: str) -> bool:
     )
 
 
-_HOOKS: dict[str, Callable[[Source, Edits], None]] = {
+HOOKS: dict[str, Callable[[Source, Edits], None]] = {
     "srt/server_args.py": _server_args,
     "srt/speculative/eagle_worker_v2.py": _worker_v2,
     "srt/speculative/eagle_worker.py": _worker_v1,
