@@ -80,6 +80,12 @@ def load_runtime(changes: Mapping[str, tuple[str, str]] = types.MappingProxyType
         del sys.modules[name]
     sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _Runtime)]
     sys.meta_path.insert(0, _Runtime(changes))
+    parent = ""
+    for part in PACKAGE.split(".")[:-1]:
+        parent = f"{parent}.{part}".lstrip(".")
+        if parent not in sys.modules:
+            sys.modules[parent] = types.ModuleType(parent)
+            sys.modules[parent].__path__ = []
     return importlib.import_module(PACKAGE)
 
 
