@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,13 @@ class RunningNode:
     notice: str
 
 
+def free_port() -> int:
+    """A port that nobody holds now: the node shares the loopback of this machine with everything else on it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @contextmanager
 def demo_node(
     *, keep: bool = False, speed: float = SPEED, options: NodeOptions | None = None
@@ -39,5 +47,6 @@ def demo_node(
             "node.host": node.host,
             "node.ssh_config": str(node.ssh_config),
             "node.known_hosts": str(node.known_hosts),
+            "server.port": str(free_port()),
         }
         yield RunningNode(node, overrides, NOTICE.format(speed=speed))

@@ -281,7 +281,12 @@ def test_leaving_ends_every_process_and_removes_the_folder() -> None:
     with demo_node() as running:
         node = running.node
         assert "SIMULATED" in running.notice
-        assert set(running.overrides) == {"node.host", "node.ssh_config", "node.known_hosts"}
+        assert set(running.overrides) == {
+            "node.host",
+            "node.ssh_config",
+            "node.known_hosts",
+            "server.port",
+        }
         with paramiko_client(node) as client:
             client.exec_command(
                 "setsid sleep 300 & setsid -f sh -c 'trap \"\" TERM; sleep 300; true'; sleep 300"

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,20 +24,72 @@ from orchestrator.demo.engine.timing import (
     mean_length,
     rate_for_length,
 )
+from orchestrator.demo.fit import Measured, fit, predicted_tps, step_ms
+from orchestrator.demo.fit import main as fit_main
 
 SHAPE = DraftShape(steps=3, topk=1, draft_tokens=4, worker="v2")
 MEASURED_PLAIN = {1: 218, 2: 436, 8: 1653, 16: 2995, 32: 6023, 64: 10982}
-MEASURED_EAGLE3 = {1: 288, 16: 2590, 32: 4284, 64: 6145}
+MEASURED_EAGLE3 = {1: 288, 2: 587, 4: 1106, 8: 1954, 16: 2590, 32: 4284, 64: 6145}
+PLAIN = [Measured(c, tps, 192, 35) for c, tps in MEASURED_PLAIN.items()]
+EAGLE3 = [Measured(c, tps, 192, 35, 2.0) for c, tps in MEASURED_EAGLE3.items()]
 
 
-@pytest.mark.parametrize(("batch", "tps"), MEASURED_PLAIN.items())
-def test_plain_steps_give_the_measured_throughput(batch: int, tps: float) -> None:
-    assert batch / Timing.load().plain_ms(batch) * 1000 == pytest.approx(tps, rel=0.01)
+@pytest.mark.parametrize("point", PLAIN, ids=lambda p: f"c{p.concurrency}")
+def test_plain_steps_give_the_measured_throughput(point: Measured) -> None:
+    assert predicted_tps(point, Timing.load()) == pytest.approx(point.output_tps, rel=0.01)
 
 
-@pytest.mark.parametrize(("batch", "tps"), MEASURED_EAGLE3.items())
-def test_speculative_steps_give_the_measured_throughput_at_accept_length_2(batch: int, tps: float) -> None:
-    assert 2 * batch / Timing.load().speculative_ms(batch, SHAPE) * 1000 == pytest.approx(tps, rel=0.01)
+@pytest.mark.parametrize("point", EAGLE3, ids=lambda p: f"c{p.concurrency}")
+def test_speculative_steps_give_the_measured_throughput_at_accept_length_2(point: Measured) -> None:
+    assert predicted_tps(point, Timing.load(), SHAPE) == pytest.approx(point.output_tps, rel=0.01)
+
+
+@pytest.mark.parametrize(("points", "shape"), [(PLAIN, None), (EAGLE3, SHAPE)], ids=["plain", "eagle3"])
+def test_half_of_the_points_predict_the_others_within_15_percent(
+    points: list[Measured], shape: DraftShape | None
+) -> None:
+    half = points[::2]
+    fitted = fit(half if shape is None else [], half if shape else [], Timing.load())
+    for point in points[1::2]:
+        assert predicted_tps(point, fitted, shape) == pytest.approx(point.output_tps, rel=0.15)
+
+
+def test_a_fit_finds_the_step_times_that_made_the_points() -> None:
+    truth = Timing.load()
+    made = [Measured(c, predicted_tps(Measured(c, 1, 100, 50), truth), 100, 50) for c in (1, 16, 64)]
+    assert [step_ms(point, truth) for point in made] == pytest.approx(
+        [truth.plain_ms(c) for c in (1, 16, 64)]
+    )
+
+
+def test_a_run_folder_becomes_a_timing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def metrics(tps: float, accept: float | None) -> dict[str, object]:
+        return {"output_tps": {"value": tps}, "accept_length": {"value": accept} if accept else None}
+
+    arms = {"baseline": (PLAIN, None), "eagle3": (EAGLE3, 2.0)}
+    summary: dict[str, dict[str, object]] = {"arms": {}}
+    for arm, (points, accept) in arms.items():
+        entries = []
+        for index, point in enumerate(points):
+            entries.append(
+                {
+                    "index": index,
+                    "concurrency": point.concurrency,
+                    "metrics": metrics(point.output_tps, accept),
+                }
+            )
+            load = {"phases": {"load": {"ok": 4}}, "tokens": {"output": 4 * 192, "prompt": 4 * 35}}
+            file = tmp_path / "arms" / arm / "boot-1" / f"point-{index:02d}-c{point.concurrency}.meta.json"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps({"load": {"summary": load}}))
+        summary["arms"][arm] = {"points": entries}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    assert fit_main([str(tmp_path), "--plain", "baseline", "--speculative", "eagle3"]) == 0
+    fitted = Timing(json.loads(capsys.readouterr().out))
+    for batch in MEASURED_EAGLE3:
+        assert fitted.speculative_ms(batch, SHAPE) == pytest.approx(
+            Timing.load().speculative_ms(batch, SHAPE), rel=0.01
+        )
 
 
 def test_speculation_wins_at_low_load_and_loses_at_high_load() -> None:
