@@ -18,7 +18,7 @@ Seen from outside: one line per rank at start-up
     dynspec: ready rank=0 worker=v2 threshold=6 draft_sync=lazy window=126 switch=off graphs=[8, 16, 32]
 one line per change of mode on rank 0
     dynspec: speculation off batch=7 threshold=6
-the counters under `dynspec_stats` in `/server_info` internal_states (keys: see `policy.Counters`), and on `/metrics`.
+the counters under `dynspec_stats` in `/server_info` internal_states (keys: `policy.new_counters`), and on `/metrics`.
 """
 
 from __future__ import annotations

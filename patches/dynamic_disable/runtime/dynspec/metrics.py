@@ -17,7 +17,7 @@ from .policy import PLAIN, SPECULATE
 
 
 class Metrics:
-    """Copies `policy.Counters` to Prometheus; `update` costs a few microseconds."""
+    """Copies `policy.new_counters` to Prometheus; `update` costs a few microseconds."""
 
     def __init__(self, labels: Mapping[str, str]) -> None:
         # Imported here: prometheus_client reads its multi-process folder from the environment when imported.

@@ -15,8 +15,8 @@ logger = logging.getLogger(__name__)
 SPECULATE, PLAIN = "speculate", "plain"
 
 
-class Counters(dict[str, Any]):
-    """What `/server_info` shows as `dynspec_stats`: a plain dict of plain values, updated in place.
+def new_counters(worker: str, threshold: int, draft_sync: str, switchable: bool) -> dict[str, Any]:
+    """What `/server_info` shows as `dynspec_stats`: plain values, updated in place.
 
     worker            "v1" or "v2"
     threshold         the one in force
@@ -33,6 +33,25 @@ class Counters(dict[str, Any]):
     plain_graph_bs    captured batch sizes
     window            plain steps that a request's missing draft state is kept for (lazy)
     """
+    return {
+        "worker": worker,
+        "threshold": threshold,
+        "mode": SPECULATE,
+        "draft_sync": draft_sync,
+        "switchable": switchable,
+        "transitions": 0,
+        "plain_steps": 0,
+        "spec_steps": 0,
+        "plain_tokens": 0,
+        "spec_reqs": 0,
+        "spec_tokens": 0,
+        "accept_length": None,
+        "plain_graph_steps": 0,
+        "catchup_extends": 0,
+        "catchup_tokens": 0,
+        "plain_graph_bs": [],
+        "window": 0,
+    }
 
 
 class Switch:
@@ -42,25 +61,7 @@ class Switch:
         self.threshold = threshold
         self.switchable = switchable
         self.rank = rank
-        self.counters = Counters(
-            worker=worker,
-            threshold=threshold,
-            mode=SPECULATE,
-            draft_sync=draft_sync,
-            switchable=switchable,
-            transitions=0,
-            plain_steps=0,
-            spec_steps=0,
-            plain_tokens=0,
-            spec_reqs=0,
-            spec_tokens=0,
-            accept_length=None,
-            plain_graph_steps=0,
-            catchup_extends=0,
-            catchup_tokens=0,
-            plain_graph_bs=[],
-            window=0,
-        )
+        self.counters = new_counters(worker, threshold, draft_sync, switchable)
 
     @property
     def can_resume(self) -> bool:
