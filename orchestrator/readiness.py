@@ -68,13 +68,21 @@ def exit_words(sight: Sight) -> str:
     return f"exit code {sight.exit_code}"
 
 
-_SHARDS = re.compile(r"(\d+)%[^|]*\|(?:[^|]*\|)?\s*(\d+)/(\d+)")
+_BAR = re.compile(r"(\d+)%[^|]*\|(?:[^|]*\|)?\s*(\d+)/(\d+)")
+_ACCESS = re.compile(r'"(?:GET|POST|PUT|HEAD) /\S* HTTP/')
 
 
 def load_progress(log_tail: tuple[str, ...]) -> str:
-    """The newest shard counter if one is running, else the last log line."""
+    """The newest progress bar if one is running, else the last log line that is no access log."""
     for line in reversed(log_tail[-5:]):
-        found = _SHARDS.search(line)
-        if found:
-            return f"loading weights {found[1]} % ({found[2]}/{found[3]} shards)"
-    return log_tail[-1].strip()[:120] if log_tail else "no output yet"
+        bar = _BAR.search(line)
+        if bar:
+            return f"{_doing(line)} {bar[1]} % ({bar[2]} of {bar[3]})"
+    told = [line.strip() for line in log_tail if line.strip() and not _ACCESS.search(line)]
+    return told[-1][:120] if told else "no output yet"
+
+
+def _doing(line: str) -> str:
+    if "captur" in line.lower():
+        return "capturing CUDA graphs"
+    return "loading weights" if "load" in line.lower() else line.split(":")[0].strip()[:60]

@@ -169,7 +169,8 @@ class RunStore:
 def plain(value: Any) -> Any:
     """Dataclasses, tuples and paths to what JSON knows."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        named = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        shown = [field.name for field in dataclasses.fields(value) if field.repr]  # whole file texts are not
+        named = {name: getattr(value, name) for name in shown}
         return {"type": type(value).__name__, **{key: plain(item) for key, item in named.items()}}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}

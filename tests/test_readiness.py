@@ -62,8 +62,19 @@ def test_a_chatty_server_is_given_the_hard_cap_and_no_more():
 
 def test_progress_shows_the_shard_counter_where_one_runs():
     tail = ("x", "Loading safetensors checkpoint shards:  40% Completed | 2/5 [00:01<00:02]", "note")
-    assert load_progress(tail) == "loading weights 40 % (2/5 shards)"
+    assert load_progress(tail) == "loading weights 40 % (2 of 5)"
 
 
 def test_progress_of_an_empty_log_says_so():
     assert load_progress(()) == "no output yet"
+
+
+def test_progress_tells_graph_capture_from_loading():
+    tail = ("Capturing batches (bs=64 avail_mem=61.06 GB):  30%|###       | 8/27 [00:01<00:02]",)
+    assert load_progress(tail) == "capturing CUDA graphs 30 % (8 of 27)"
+
+
+def test_progress_skips_access_log_lines():
+    assert (
+        load_progress(("Load weight end.", '127.0.0.1:1 - "GET /health HTTP/1.1" 503')) == "Load weight end."
+    )

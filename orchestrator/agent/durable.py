@@ -17,6 +17,8 @@ NAMES = frozenset(
         "folder.make",
         "backup.write",
         "backup.drop",
+        "ballast.write",
+        "ballast.drop",
         "file.stage",
         "file.replace",
         "file.remove",

@@ -3,12 +3,14 @@ the server as its child, and does every unwind. The controller only asks."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
 import socket
 import threading
 import time
+import traceback
 from typing import Callable, Dict, Optional
 
 from . import args, lock, logfile, places, procs
@@ -38,6 +40,11 @@ class Config:
         self.gpu_free_s = args.seconds(given, "gpu_free_s", 60.0)
 
 
+def _drain(wake: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.read(wake, 4096)
+
+
 class Guardian:
     def __init__(self, config: Config, lock_socket: socket.socket, journal: Journal, log: LogFile) -> None:
         self.journal = journal
@@ -61,8 +68,19 @@ class Guardian:
     # -- main loop
 
     def run(self) -> None:
+        """Until the node was given back. A fault in here must not leave it as it is either."""
+        try:
+            self._loop()
+        except Exception:
+            self.log.write(traceback.format_exc())
+            self._begin_unwind("the guardian failed", self._config.stop_s)
+            self._unwound.wait()
+            raise
+
+    def _loop(self) -> None:
         selector = selectors.DefaultSelector()
-        selector.register(self._catch_signals(), selectors.EVENT_READ, lambda: None)
+        wake = self._catch_signals()
+        selector.register(wake, selectors.EVENT_READ, lambda: _drain(wake))
         selector.register(self._lock_socket, selectors.EVENT_READ, self._tell_holder)
         selector.register(self._run_socket, selectors.EVENT_READ, lambda: self._desk.accept(self._run_socket))
         next_look = 0.0
@@ -79,10 +97,10 @@ class Guardian:
         wake_read, wake_write = os.pipe()
         for descriptor in (wake_read, wake_write):
             os.set_blocking(descriptor, False)
-        signal.set_wakeup_fd(wake_write)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
 
         def on_signal(signum: int, frame: object) -> None:
-            os.read(wake_read, 4096)
+            # Handlers nest when hundreds of children end at once: nothing may block or fail in here.
             self._terminated = self._terminated or signum != signal.SIGCHLD
 
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):

@@ -49,8 +49,9 @@ def _stop_dead() -> List[Message]:
     for entry in recovery.unfinished():
         if entry.problem is not None:
             raise entry.problem
-        if entry.elsewhere or entry.live:
+        if entry.elsewhere:
             continue
+        recovery.wait_for_death(entry)
         opened = Journal.reopen(entry.path)
         try:
             stopped, survivors = recovery.stop_processes(opened)

@@ -16,6 +16,9 @@ from .wire import AgentError, Message, encode
 
 FILE_NAME = "journal.jsonl"
 CLEAN = "clean"
+_BALLAST = ".ballast"
+_BALLAST_BYTES = 64 * 1024
+_ON_THE_WAY_BACK = frozenset(["stopped", "restored", "close"])
 
 
 class Backup(NamedTuple):
@@ -200,6 +203,7 @@ class Journal:
         fresh = path + ".new"
         if os.path.lexists(fresh):
             durable.remove("journal.mend", fresh)
+        _write_ballast(path)
         durable.write_new("journal.create", fresh, encode(record))
         durable.replace("journal.create", fresh, path)
         return cls.reopen(path)
@@ -237,19 +241,44 @@ class Journal:
         with self._lock:
             if self.story.closed is not None:
                 raise AgentError("failed", "journal {} is closed".format(self.path))
-            size = os.fstat(self._descriptor).st_size
             try:
-                durable.append("journal." + kind, self._descriptor, encode(record))
+                self._write(kind, record)
             except OSError as error:
-                os.ftruncate(self._descriptor, size)  # half a line would make the rest unreadable
-                code = "no_space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "failed"
-                raise AgentError(
-                    code, "cannot write journal {}: {}".format(self.path, error.strerror)
-                ) from None
+                full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+                if not (full and kind in _ON_THE_WAY_BACK and drop_ballast(self.path)):
+                    code = "no_space" if full else "failed"
+                    text = "cannot write journal {}: {}".format(self.path, error.strerror)
+                    raise AgentError(code, text) from None
+                self._write(kind, record)
             self.story.fold(record)
 
+    def _write(self, kind: str, record: Message) -> None:
+        size = os.fstat(self._descriptor).st_size
+        try:
+            durable.append("journal." + kind, self._descriptor, encode(record))
+        except OSError:
+            os.ftruncate(self._descriptor, size)  # half a line would make the rest unreadable
+            raise
+
     def close_file(self) -> None:
+        if self.story.closed is not None:
+            drop_ballast(self.path)
         os.close(self._descriptor)
+
+
+def _write_ballast(path: str) -> None:
+    """Space that is given up when the disk is full, so that the way back can still be noted."""
+    if not os.path.lexists(path + _BALLAST):
+        durable.write_new("ballast.write", path + _BALLAST, b"\0" * _BALLAST_BYTES)
+
+
+def drop_ballast(path: str) -> bool:
+    """Whether there was some to drop."""
+    try:
+        durable.remove("ballast.drop", path + _BALLAST)
+    except OSError:
+        return False
+    return True
 
 
 def _rotate(path: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import List, NamedTuple, Optional, Set
 
 from . import backup, ending, journal, places, procs, restore
@@ -12,6 +13,7 @@ from .procs import Identity
 from .wire import AgentError, Message
 
 _STOP_S = 10.0
+_LAST_BREATH_S = 5.0
 
 
 class Entry(NamedTuple):
@@ -81,15 +83,30 @@ def running_pids() -> Set[int]:
 
 
 def recover_all(keep_foreign: bool = False) -> List[Message]:
-    """Recovers every dead journal of this node. Raises AgentError `dirty` at the first that cannot be cleaned."""
+    """Recovers every dead journal of this node; the caller holds the lock, so no living guardian holds the node.
+
+    Raises AgentError `dirty` at the first that cannot be cleaned, `busy` for a guardian that lives without the lock.
+    """
     recovered = []
     for entry in reversed(unfinished()):
         if entry.problem is not None:
             raise entry.problem
-        if entry.elsewhere or entry.live:
+        if entry.elsewhere:
             continue
+        wait_for_death(entry)
         recovered.append(recover(entry.path, keep_foreign))
     return recovered
+
+
+def wait_for_death(entry: Entry) -> None:
+    """A guardian that could not clean up gives the lock back a moment before it ends; its journal is then dead."""
+    deadline = time.monotonic() + _LAST_BREATH_S
+    while entry.live:
+        if time.monotonic() >= deadline:
+            raise AgentError(
+                "busy", "the guardian of run {} lives, but not with this lock".format(entry.run_id)
+            )
+        time.sleep(0.05)
 
 
 def recover(path: str, keep_foreign: bool = False) -> Message:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.agent.pack import build_zipapp as build_agent
-
 from orchestrator.errors import DoesNotFit, PatchLoadError, UsageError
 from orchestrator.load.pack import build_zipapp as build_loadgen
 from orchestrator.model.experiment import Arm, Experiment
 from orchestrator.model.facts import Facts
 from orchestrator.model.plan import PatchSet, Plan
 from orchestrator.patchset import Patch, available_patches, build_patch_set, decode_source, needed_files
-from orchestrator.plan import Done, build_plan
+from orchestrator.plan import Done, build_plan, refuse_locked
 from orchestrator.remote.bootstrap import Blob
 from orchestrator.remote.node import Node
 from orchestrator.remote.transport import ConnectSettings
@@ -126,11 +125,17 @@ class Inspected:
     sets: tuple[PatchSet, ...]
 
 
-def inspect(node: Node, experiment: Experiment, arm_names: Sequence[str]) -> Inspected:
-    """Facts and patch sets, without asking whether the node is busy. Raises DoesNotFit."""
+def inspect(
+    node: Node,
+    experiment: Experiment,
+    arm_names: Sequence[str],
+    check: Callable[[Facts], None] = lambda facts: None,
+) -> Inspected:
+    """Facts and patch sets. Raises DoesNotFit, and what `check` raises: a live run's tree fits nobody else."""
     arms = chosen_arms(experiment, arm_names)
     patches = patches_of(experiment, arms)
     facts = read_facts(node, experiment, patches.values())
+    check(facts)
     return Inspected(facts, arms, patches, patch_sets(node, experiment, arms, patches, facts))
 
 
@@ -145,7 +150,9 @@ def prepare(
     yes: bool = False,
 ) -> Prepared:
     """Facts, patch sets and plan. Reads only; raises DoesNotFit or NodeBusy when the run can't start."""
-    found = inspect(node, experiment, arm_names)
+    found = inspect(
+        node, experiment, arm_names, lambda facts: refuse_locked(facts, own_run=own_run, may_wait=may_wait)
+    )
     plan = build_plan(
         experiment,
         found.facts,

@@ -11,10 +11,15 @@ from orchestrator.remote.refusals import before_acting
 _STOP_S = 30.0
 
 
-def restore_node(node: Node, host: str, *, force: bool) -> list[dict[str, Any]]:
-    """One entry a run that was ended. Raises NodeBusy for a live holder without `force`, NodeDirty for a rest."""
+def restore_node(node: Node, host: str, *, force: bool, only_run: str | None = None) -> list[dict[str, Any]]:
+    """One entry a run that was ended. Raises NodeBusy for a live holder without `force`, NodeDirty for a rest.
+
+    `only_run` leaves the node alone unless that run's journal is still open.
+    """
     status = node.status()
     done: list[dict[str, Any]] = []
+    if only_run is not None and only_run not in {journal.run_id for journal in status.journals}:
+        return done  # its guardian has put everything back and gone
     if status.lock is not None:
         done.append(_end_held(node, host, status.lock.run_id, force=force))
     elif status.journals:
