@@ -44,7 +44,9 @@ def recommend(taxed: Crossover, arm: Arm | None, tax: float | None) -> Recommend
         )
     crossing = taxed.crossings[0]
     threshold = math.floor(crossing.concurrency)
-    paid = "the disabled tax was not measured" if tax is None else f"with a disabled tax of {tax:.1%}"
+    paid = (
+        "their disabled tax was not measured, and is taken as 0" if tax is None else f"disabled tax {tax:.1%}"
+    )
     config, why_not = native_config(threshold, arm)
     return Recommendation(
         "threshold",
@@ -52,7 +54,7 @@ def recommend(taxed: Crossover, arm: Arm | None, tax: float | None) -> Recommend
         threshold,
         None if crossing.low is None else math.floor(crossing.low),
         None if crossing.high is None else math.floor(crossing.high),
-        f"up to {threshold} requests {taxed.arm} is faster, above it plain steps are ({paid})",
+        f"up to there {taxed.arm} is faster than plain steps of such a server ({paid})",
         config,
         why_not,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.model.result import RunInfo
+from orchestrator.report.costs import cost_lines
 from orchestrator.report.text import concurrency, levels, listed, percent, percent_range, plural
 
 Summary = dict[str, Any]
@@ -17,19 +18,34 @@ SIMULATED = (
 
 
 def answer(summary: Summary, info: RunInfo) -> str:
-    """One or two plain sentences, from the strongest arm with speculation that never switches off."""
+    """One plain sentence, from the strongest arm with speculation that never switches off."""
+    lead, rest = lead_and_rest(summary, info)
+    return f"{lead}: {rest}." if rest else f"{lead}."
+
+
+def lead_and_rest(summary: Summary, info: RunInfo) -> tuple[str, str]:
+    """The answer in two parts, for a title and a line below it; the second may be empty."""
     main = main_crossover(summary)
-    text = _without_crossover(summary, info) if main is None else _SENTENCES[main["kind"]](main, _gain(main))
-    return f"Simulated run: {text[0].lower()}{text[1:]}" if info.simulated else text
+    if main is None:
+        lead, rest = _without_crossover(summary, info)
+    else:
+        lead, rest = _SENTENCES[main["kind"]](main, _gain(main))
+    return (f"Simulated run: {lead[0].lower()}{lead[1:]}" if info.simulated else lead), rest
 
 
 def supporting(summary: Summary, info: RunInfo) -> list[str]:
     """Further sentences, most useful first."""
     lines = [_verdict_line(verdict) for verdict in summary["verdicts"]]
-    lines += [_twin_line(verdict) for verdict in summary["twins"]]
+    return list(dict.fromkeys([*lines, *beyond_verdicts(summary, info)]))
+
+
+def beyond_verdicts(summary: Summary, info: RunInfo) -> list[str]:
+    """The same without one line a comparison, for where a table shows those."""
+    lines = [_twin_line(verdict) for verdict in summary["twins"]]
     lines += _power_lines(summary)
     lines += [line for verdict in summary["verdicts"] if (line := _drift_line(verdict))]
     lines += _loss_lines(summary)
+    lines += cost_lines(summary)
     lines += [f"{arm} was not run: {why}." for arm, why in info.unsupported.items()]
     return list(dict.fromkeys(lines))
 
@@ -62,66 +78,67 @@ def _gain(item: dict[str, Any]) -> str:
     return f"{percent(max(changes))} at best, {percent(min(changes))} at worst"
 
 
-def _crosses(item: dict[str, Any], gain: str) -> str:
-    first, arm = item["crossings"][0], item["arm"]
+def _crosses(item: dict[str, Any], gain: str) -> tuple[str, str]:
     if len(item["crossings"]) > 1:
         return _several(item, gain)
+    first, arm = item["crossings"][0], item["arm"]
     where = f"about {concurrency(first['concurrency'])} concurrent requests{_interval(first)}"
     if first["turns"] == "worse":
-        return f"Turn speculation off above {where}: {arm} is faster below, slower above ({gain})."
-    return f"Turn speculation on only above {where}: {arm} is slower below, faster above ({gain})."
+        return f"Turn speculation off above {where}", f"{arm} is faster below, slower above ({gain})"
+    return f"Turn speculation on only above {where}", f"{arm} is slower below, faster above ({gain})"
 
 
-def _several(item: dict[str, Any], gain: str) -> str:
+def _several(item: dict[str, Any], gain: str) -> tuple[str, str]:
     verbs = {"worse": "stops", "better": "starts"}
     turns = [
         f"{verbs[c['turns']]} paying at about {concurrency(c['concurrency'])}{_interval(c)}"
         for c in item["crossings"]
     ]
-    return f"There is no single threshold: {item['arm']} {listed(turns)} concurrent requests ({gain})."
+    return "There is no single threshold", f"{item['arm']} {listed(turns)} concurrent requests ({gain})"
 
 
 def _interval(crossing: dict[str, Any]) -> str:
     if crossing["low"] is None:
         return ""
-    return f" (95% interval {concurrency(crossing['low'])} to {concurrency(crossing['high'])})"
+    low, high = concurrency(crossing["low"]), concurrency(crossing["high"])
+    if low == high:
+        low, high = f"{crossing['low']:.1f}", f"{crossing['high']:.1f}"
+    return f" (95% interval {low} to {high})"
 
 
-def _never(item: dict[str, Any], gain: str) -> str:
+def _never(item: dict[str, Any], gain: str) -> tuple[str, str]:
+    where = "every measured concurrency"
     if item["unclear_at"]:
-        worse, unclear = levels(item["worse_at"]), levels(item["unclear_at"])
-        return (
-            f"Turn speculation off: {item['arm']} is slower at concurrency {worse} and shows no gain outside the noise "
-            f"at {unclear} ({gain})."
-        )
-    return f"Turn speculation off: {item['arm']} is slower at every measured concurrency ({gain})."
+        where = f"concurrency {levels(item['worse_at'])} and shows no gain outside the noise at "
+        where += levels(item["unclear_at"])
+    return "Turn speculation off", f"{item['arm']} is slower at {where} ({gain})"
 
 
-def _always(item: dict[str, Any], gain: str) -> str:
+def _always(item: dict[str, Any], gain: str) -> tuple[str, str]:
+    where = "every measured concurrency"
     if item["unclear_at"]:
-        better, unclear = levels(item["better_at"]), levels(item["unclear_at"])
-        return (
-            f"Leave speculation on: {item['arm']} is faster at concurrency {better}; at {unclear} the difference is "
-            f"inside the noise ({gain})."
+        where = (
+            f"concurrency {levels(item['better_at'])}, and at {levels(item['unclear_at'])} the difference is "
         )
-    return f"Leave speculation on: {item['arm']} is faster at every measured concurrency ({gain})."
+        where += "inside the noise"
+    return "Leave speculation on", f"{item['arm']} is faster at {where} ({gain})"
 
 
-def _noise(item: dict[str, Any], gain: str) -> str:
-    return (
-        f"No verdict: at every measured concurrency {item['arm']} and {item['against']} differ by less than the noise "
-        f"between server boots ({gain})."
-    )
+def _noise(item: dict[str, Any], gain: str) -> tuple[str, str]:
+    both = f"{item['arm']} and {item['against']}"
+    why = f"at every measured concurrency {both} differ by less than the noise between server boots ({gain})"
+    return "No verdict", why
 
 
-def _untested(item: dict[str, Any], gain: str) -> str:
+def _untested(item: dict[str, Any], gain: str) -> tuple[str, str]:
     if item["crossings"]:
         where = listed([concurrency(crossing["concurrency"]) for crossing in item["crossings"]])
         guess = f"the lines of {item['arm']} and {item['against']} cross at about {where} concurrent requests"
     else:
         ahead = item["arm"] if _all_better(item) else item["against"]
         guess = f"{ahead} is ahead at every measured concurrency"
-    return f"No verdict from one server boot an arm. In this one, {guess} ({gain}); set sweep.repeats to 3 or more."
+    rest = f"in this one, {guess} ({gain}); set sweep.repeats to 3 or more"
+    return "No verdict from one server boot an arm", rest
 
 
 def _all_better(item: dict[str, Any]) -> bool:
@@ -137,18 +154,19 @@ _SENTENCES = {
 }
 
 
-def _without_crossover(summary: Summary, info: RunInfo) -> str:
+def _without_crossover(summary: Summary, info: RunInfo) -> tuple[str, str]:
     parts = summary["roles"]
     speculating = [*parts["static"], *parts["dynamic"]]
     if info.failures and not _any_valid(summary, speculating):
         card = info.failures[0]
         at = f" at concurrency {card.concurrency}" if card.concurrency else ""
-        return f"No verdict: {card.arm} failed{at}: {card.title}."
+        return f"No verdict, {card.arm} failed{at}", card.title
+    why = "no point is valid both with and without it; the reasons are below"
     if not speculating:
-        return "No verdict on speculation: no arm of this run speculates."
-    if parts["baseline"] is None:
-        return "No verdict on speculation: no arm without speculation was measured to set it against."
-    return "No verdict on speculation: no point is valid both with and without it. The reasons are below."
+        why = "no arm of this run speculates"
+    elif parts["baseline"] is None:
+        why = "no arm without speculation was measured to set it against"
+    return "No verdict on speculation", why
 
 
 def _any_valid(summary: Summary, arms: list[str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from orchestrator.model.result import FailureCard, RunInfo
 from orchestrator.report.answer import SIMULATED, Summary, answer, supporting
 from orchestrator.report.tables import Row, build
+from orchestrator.report.text import clean
 
 _HEADS = (
     "concurrency",
@@ -25,7 +26,7 @@ _SPECIAL = "\\`*_{}[]<>#|~&!$@"
 
 def escape(text: str) -> str:
     """Text from a node or a user, so that it renders as itself in a line or a table cell."""
-    flat = " ".join(text.split())
+    flat = " ".join(clean(text).split())
     return "".join(f"\\{char}" if char in _SPECIAL else char for char in flat)
 
 
@@ -90,7 +91,7 @@ def _card(card: FailureCard) -> str:
 
 def code(text: str) -> str:
     """Inline code that holds any text, backticks included."""
-    flat = " ".join(text.split())
+    flat = " ".join(clean(text).split())
     ticks = "`" * (_longest_run(flat) + 1)
     pad = " " if flat.startswith("`") or flat.endswith("`") else ""
     return f"{ticks}{pad}{flat}{pad}{ticks}"
@@ -98,8 +99,9 @@ def code(text: str) -> str:
 
 def fenced(lines: tuple[str, ...]) -> str:
     """A code block that no line in it can close."""
-    fence = "`" * max(3, *(_longest_run(line) + 1 for line in lines))
-    return "\n".join([f"{fence}text", *lines, fence])
+    shown = [clean(line).replace("\n", " ") for line in lines]
+    fence = "`" * max(3, *(_longest_run(line) + 1 for line in shown))
+    return "\n".join([f"{fence}text", *shown, fence])
 
 
 def _longest_run(text: str) -> int:

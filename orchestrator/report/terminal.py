@@ -7,36 +7,43 @@ from typing import TYPE_CHECKING
 from orchestrator.model.result import FailureCard, RunInfo
 from orchestrator.report.answer import SIMULATED, Summary, answer, supporting
 from orchestrator.report.tables import Row, build
-from orchestrator.report.text import ABSENT
+from orchestrator.report.text import ABSENT, clean
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import OverflowMethod, RenderableType
     from rich.table import Table as RichTable
+    from rich.text import Text
 
 WIDE = 110  # columns from which latency percentiles get their own columns
 
 _STYLES = {"better": "green", "worse": "red", "invalid": "yellow", "estimate": "dim", "noise": "dim"}
 
 
-def render(summary: Summary, info: RunInfo, *, width: int = 80) -> list[RenderableType]:
-    """What to print, in order: the answer, the table, reasons, support, failures, where the files are."""
+def _text(words: str, style: str = "", overflow: OverflowMethod | None = None) -> Text:
+    """Node text must not steer the terminal: control characters never get through."""
     from rich.text import Text
 
+    return Text(clean(words), style=style, overflow=overflow)
+
+
+def render(summary: Summary, info: RunInfo, *, width: int = 80) -> list[RenderableType]:
+    """What to print, in order: the answer, the table, reasons, support, failures, where the files are."""
+
     table = build(summary)
-    parts: list[RenderableType] = [Text(answer(summary, info), style="bold")]
+    parts: list[RenderableType] = [_text(answer(summary, info), style="bold")]
     if info.simulated:
-        parts.append(Text(SIMULATED, style="yellow"))
-    parts.append(Text(""))
+        parts.append(_text(SIMULATED, style="yellow"))
+    parts.append(_text(""))
     if table.rows:
         parts.append(_table(table.rows, wide=width >= WIDE))
-        parts.append(Text(_legend(table.rows), style="dim"))
-    parts += [Text(f"[{i}] {reason}") for i, reason in enumerate(table.reasons, 1)]
+        parts.append(_text(_legend(table.rows), style="dim"))
+    parts += [_text(f"[{i}] {reason}") for i, reason in enumerate(table.reasons, 1)]
     lines = [*supporting(summary, info), *(f"Note: {text}" for text in info.warnings)]
-    parts += [Text(""), *(Text(line) for line in lines)] if lines else []
+    parts += [_text(""), *(_text(line) for line in lines)] if lines else []
     for card in info.failures:
         parts += _card(card)
     if info.folder:
-        parts += [Text(""), Text(f"Records, logs and reports: {info.folder}", overflow="fold")]
+        parts += [_text(""), _text(f"Records, logs and reports: {info.folder}", overflow="fold")]
     return parts
 
 
@@ -65,7 +72,6 @@ def to_text(summary: Summary, info: RunInfo, *, width: int = 80, color: bool = F
 def _table(rows: tuple[Row, ...], *, wide: bool) -> RichTable:
     from rich import box
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     for head in _WIDE_HEADS if wide else _NARROW_HEADS:
@@ -77,13 +83,13 @@ def _table(rows: tuple[Row, ...], *, wide: bool) -> RichTable:
         if new and previous is not None:
             table.add_section()
         cells = _wide_cells(row) if wide else _narrow_cells(row)
-        verdict = Text(cells[_VERDICT], style=_STYLES.get(row.verdict, ""))
+        verdict = _text(cells[_VERDICT], style=_STYLES.get(row.verdict, ""))
         styled = [
-            *(Text(cell) for cell in cells[:_VERDICT]),
+            *(_text(cell) for cell in cells[:_VERDICT]),
             verdict,
-            *(Text(c) for c in cells[_VERDICT + 1 :]),
+            *(_text(c) for c in cells[_VERDICT + 1 :]),
         ]
-        table.add_row(str(row.concurrency) if new else "", Text(row.arm), *styled)
+        table.add_row(str(row.concurrency) if new else "", _text(row.arm), *styled)
         previous = row.concurrency
     return table
 
@@ -156,15 +162,14 @@ def _legend(rows: tuple[Row, ...]) -> str:
 
 
 def _card(card: FailureCard) -> list[RenderableType]:
-    from rich.text import Text
 
     at = f", concurrency {card.concurrency}" if card.concurrency else ""
     rank = f" ({card.rank})" if card.rank else ""
     lines: list[RenderableType] = [
-        Text(""),
-        Text(f"FAILED {card.arm} boot {card.boot}{at}: {card.title}{rank}", style="bold red"),
+        _text(""),
+        _text(f"FAILED {card.arm} boot {card.boot}{at}: {card.title}{rank}", style="bold red"),
     ]
-    lines += [Text(f"  cause   {card.cause}"), Text(f"  fix     {card.fix}")]
+    lines += [_text(f"  cause   {card.cause}"), _text(f"  fix     {card.fix}")]
     if card.replay:
-        lines.append(Text(f"  replay  {card.replay}"))
-    return lines + [Text(f"  | {line}", style="dim") for line in card.excerpt]
+        lines.append(_text(f"  replay  {card.replay}"))
+    return lines + [_text(f"  | {line}", style="dim") for line in card.excerpt]

@@ -6,7 +6,7 @@ import math
 import random
 
 from orchestrator.model.experiment import Arm
-from orchestrator.model.result import FailureCard, PointResult, RunInfo
+from orchestrator.model.result import BootTrace, FailureCard, PointResult, RunInfo, Series
 from orchestrator.summary import summarise
 
 EAGLE3 = {"speculative-algorithm": "EAGLE3", "speculative-num-steps": 2}
@@ -103,3 +103,31 @@ INFO = RunInfo(
     host="blackwell-1",
     folder="results/20260102-030405-demo-ab12",
 )
+
+
+def traces() -> tuple[BootTrace, ...]:
+    """Four minutes of a dynamic arm under load that steps around its threshold, with GPU samples."""
+    times = tuple(float(t) for t in range(0, 240, 2))
+    running = tuple(float(2 + 8 * ((t // 30) % 2)) for t in times)
+    switches = tuple((30.0 * n, n % 2 == 0) for n in range(1, 8))
+    rng = random.Random(5)
+    gpu = tuple(
+        Series(name, unit, times, tuple(level + rng.uniform(-spread, spread) for _ in times))
+        for name, unit, level, spread in (
+            ("SM clock", "MHz", 1900, 60),
+            ("memory", "MiB", 70000, 10),
+            ("power", "W", 620, 40),
+            ("temperature", "°C", 61, 2),
+        )
+    )
+    accept = tuple(2.5 if value < 6 else 1.0 for value in running)
+    return (
+        BootTrace(
+            "dynamic",
+            1,
+            Series("running requests", "", times, running),
+            Series("accept length", "tokens/step", times, accept),
+            switches,
+            gpu,
+        ),
+    )

@@ -54,7 +54,7 @@ def test_never_always_noise_and_several_crossings_are_plain_answers(rates, start
 
 def test_one_boot_gives_an_estimate_and_no_verdict():
     text = terminal.to_text(summary(1), INFO, width=500)
-    assert text.startswith("No verdict from one server boot an arm.")
+    assert text.startswith("No verdict from one server boot an arm: in this one,")
     assert "1 boot" in text
     words = text.split()
     assert "better" not in words
@@ -107,7 +107,7 @@ def test_a_crash_before_any_valid_point_is_the_answer():
     only_baseline = [p for p in points() if p.arm == "baseline"]
     shown = summarise(only_baseline, arms=ARMS[:2])
     text = terminal.to_text(shown, replace(INFO, failures=(CARD,)), width=500)
-    assert text.startswith(f"No verdict: eagle3 failed at concurrency 10: {CARD.title}.")
+    assert text.startswith(f"No verdict, eagle3 failed at concurrency 10: {CARD.title}.")
     assert "FAILED eagle3 boot 1, concurrency 10" in text
     assert CARD.replay in text
 
@@ -153,3 +153,13 @@ def test_a_tight_interval_around_nothing_says_that_no_difference_beyond_3_percen
     shown = summary(5, arms=ARMS[:2], noise=0.001, rates=lambda arm, c: 100.0 * c)
     assert "inconclusive" in terminal.to_text(shown, INFO, width=500)
     assert "so no difference beyond 3.0%" in terminal.to_text(shown, INFO, width=500)
+
+
+def test_text_from_the_node_cannot_steer_the_terminal():
+    evil = "\x1b]0;owned\x07\x1b[2J\x9b31mred\u202etxt\r\x00"
+    card = replace(CARD, title=evil, excerpt=(evil,), replay=evil, cause=evil, fix=evil, rank=evil)
+    info = replace(INFO, failures=(card,), warnings=(evil,), folder=evil)
+    shown = summary(invalid={("eagle3", 70): (evil,)})
+    for text in (terminal.to_text(shown, info, width=140), markdown.render(shown, info)):
+        assert not {"\x1b", "\x07", "\x9b", "\u202e", "\r", "\x00"} & set(text)
+        assert "owned" in text

@@ -1,0 +1,106 @@
+"""The report as one HTML file: no script, no network, light and dark, phone width, printable.
+
+The charts are SVG drawn here. Plotting libraries were weighed: plotly and its kind put some megabytes of script into
+each report, matplotlib's drawings follow neither the reader's colour scheme nor the keyboard.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from orchestrator.model.result import RunInfo
+from orchestrator.report.answer import SIMULATED, Summary, answer, beyond_verdicts, lead_and_rest
+from orchestrator.report.html import charts, sections
+from orchestrator.report.html.strips import strips
+from orchestrator.report.html.tags import Child, Markup, el, join
+from orchestrator.report.tables import build
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def render(summary: Summary, info: RunInfo) -> str:
+    """The whole page as text."""
+    head = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        el("meta", name="color-scheme", content="light dark"),
+        el("title", f"{info.name or 'dynspec'}: {answer(summary, info)}"),
+        Markup(f"<style>{_style()}</style>"),
+    )
+    return "<!DOCTYPE html>\n" + el("html", head, _body(summary, info), lang="en") + "\n"
+
+
+def _style() -> str:
+    return resources.files(__package__).joinpath("style.css").read_text(encoding="utf-8")
+
+
+def _body(summary: Summary, info: RunInfo) -> Markup:
+    parts = [
+        _section("course", "Over time", *_course(info)),
+        _section("results", "Results", sections.results(build(summary))) if build(summary).rows else None,
+        _section("valid", "Validity", sections.validity(summary, build(summary)))
+        if build(summary).rows
+        else None,
+    ]
+    main: list[Child] = [
+        _header(info),
+        _top(summary, info),
+        _section("failures", "Failures", *sections.failures(info.failures)),
+        _section("charts", "At each concurrency", *_absolute(summary)),
+        *parts,
+        _section("why", "What supports this", *_support(summary, info)),
+        _section("run", "Where the numbers come from", sections.provenance(info)),
+    ]
+    return el("body", el("a", "Skip to the results", href="#results", class_="skip"), el("main", *main))
+
+
+def _section(name: str, title: str, *children: Child) -> Markup | None:
+    """None where there is nothing in it."""
+    inner = join(
+        child for group in children for child in ([group] if isinstance(group, str | None) else group)
+    )
+    if not inner:
+        return None
+    return el("section", el("h2", title, id=f"{name}-title"), inner, id=name, aria_labelledby=f"{name}-title")
+
+
+def _header(info: RunInfo) -> Markup:
+    facts = [info.name, info.host, info.started_utc, info.run_id]
+    return el("header", el("p", " · ".join(fact for fact in facts if fact), class_="run"))
+
+
+def _top(summary: Summary, info: RunInfo) -> Markup:
+    banner = el("p", SIMULATED, class_="banner", role="note") if info.simulated else None
+    chart = charts.gain_chart(summary)
+    lead, rest = lead_and_rest(summary, info)
+    return el(
+        "div",
+        banner,
+        el("h1", lead),
+        el("p", f"{_sentence(rest, summary)}.", class_="rest") if rest else None,
+        [chart, charts.legend(summary)] if chart else None,
+        sections.recommendation(summary),
+        class_="top",
+    )
+
+
+def _sentence(words: str, summary: Summary) -> str:
+    """With a capital, unless it starts with the name of an arm."""
+    return words if words.split()[0] in summary["arms"] else f"{words[0].upper()}{words[1:]}"
+
+
+def _absolute(summary: Summary) -> list[Markup]:
+    panels = charts.panels(summary)
+    return [charts.legend(summary), el("div", panels, class_="panels")] if panels else []
+
+
+def _course(info: RunInfo) -> list[Markup]:
+    return [drawing for trace in info.traces if (drawing := strips(trace)) is not None]
+
+
+def _support(summary: Summary, info: RunInfo) -> list[Child]:
+    lines = [*beyond_verdicts(summary, info), *(f"Note: {text}" for text in info.warnings)]
+    table = sections.comparisons(summary)
+    return [table, el("ul", [el("li", line) for line in lines]) if lines else None]

@@ -1,0 +1,207 @@
+"""The parts of the page below the charts: results, validity, what supports the answer, failures, provenance."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from orchestrator.model.result import FailureCard, RunInfo
+from orchestrator.report.answer import Summary
+from orchestrator.report.html.tags import Child, Markup, el
+from orchestrator.report.tables import Row, Table
+from orchestrator.report.text import ABSENT, percent, percent_range
+
+_HEADS = (
+    ("Concurrency", ""),
+    ("Arm", ""),
+    ("Output tokens/s", "± 95% interval"),
+    ("Against baseline", ""),
+    ("TTFT p50", "ms"),
+    ("TTFT p99", "ms"),
+    ("TPOT p50", "ms/token"),
+    ("Accept length", "tokens/step, with bonus token"),
+    ("Requests", "ok / failed / attempted"),
+)
+
+
+def results(table: Table) -> Markup:
+    """One row an arm and concurrency, grouped by concurrency."""
+    heads = [
+        el("th", name, el("small", unit) if unit else None, scope="col", class_="left" if i == 1 else None)
+        for i, (name, unit) in enumerate(_HEADS)
+    ]
+    bodies: list[Markup] = []
+    group: list[Markup] = []
+    current = None
+    for row in table.rows:
+        if row.concurrency != current and group:
+            bodies.append(el("tbody", group))
+            group = []
+        group.append(_result_row(row, first=row.concurrency != current))
+        current = row.concurrency
+    bodies += [el("tbody", group)] if group else []
+    return scroll("Results", el("table", el("thead", el("tr", heads)), bodies, class_="results"))
+
+
+def _result_row(row: Row, *, first: bool) -> Markup:
+    spread = el("small", row.interval) if row.interval else None
+    call = el("span", _verdict_word(row), class_=f"call {row.verdict}") if row.verdict else None
+    change = row.change if row.change != ABSENT or row.verdict != "invalid" else ""
+    return el(
+        "tr",
+        el(
+            "th",
+            str(row.concurrency) if first else el("span", str(row.concurrency), class_="repeat"),
+            scope="row",
+        ),
+        el("td", row.arm, class_="left"),
+        el("td", row.output_tps, spread),
+        el("td", change, call, _marks(row)),
+        el("td", row.ttft_p50),
+        el("td", row.ttft_p99),
+        el("td", row.tpot),
+        el("td", row.accept_length),
+        el("td", row.counts.replace("/", " / ")),
+        class_=None if row.valid else "invalid",
+    )
+
+
+def _verdict_word(row: Row) -> str:
+    return {"noise": "in the noise", "estimate": "1 boot, no verdict", "invalid": "not valid"}.get(
+        row.verdict, row.verdict
+    )
+
+
+def _marks(row: Row) -> Markup | None:
+    if not row.marks:
+        return None
+    numbers = row.marks.strip("[]").split("][")
+    links = [el("a", n, href=f"#reason-{n}", aria_label=f"reason {n}") for n in numbers]
+    return el("sup", [child for link in links for child in (link, " ")][:-1])
+
+
+def validity(summary: Summary, table: Table) -> Markup:
+    """A matrix of arms and positions, then the reasons by number."""
+    marks = {(row.arm, row.concurrency): row for row in table.rows}
+    levels = sorted({row.concurrency for row in table.rows})
+    head = el(
+        "tr", el("th", "Arm", scope="col", class_="left"), [el("th", str(c), scope="col") for c in levels]
+    )
+    rows = [
+        el(
+            "tr",
+            el("th", name, scope="row", class_="left"),
+            [_validity_cell(marks.get((name, c))) for c in levels],
+        )
+        for name in summary["arms"]
+    ]
+    matrix = scroll("Validity", el("table", el("thead", head), el("tbody", rows), class_="validity"))
+    reasons = [el("li", reason, id=f"reason-{i}") for i, reason in enumerate(table.reasons, 1)]
+    return el("div", matrix, el("ol", reasons, class_="reasons") if reasons else None)
+
+
+def _validity_cell(row: Row | None) -> Markup:
+    if row is None:
+        return el("td", el("span", "not measured", class_="badge none"))
+    if not row.valid:
+        return el("td", el("span", "not valid", class_="badge bad"), _marks(row))
+    return el(
+        "td",
+        el("span", "note" if row.marks else "ok", class_="badge note" if row.marks else "badge ok"),
+        _marks(row),
+    )
+
+
+def comparisons(summary: Summary) -> Markup | None:
+    """Every pair with its interval, its boots and what those boots could have shown."""
+    verdicts = [*summary["verdicts"], *summary["twins"]]
+    if not verdicts:
+        return None
+    names = (
+        "Arm",
+        "Against",
+        "Output tokens/s",
+        "95% interval",
+        "Verdict",
+        "Boots",
+        "Power for 3%",
+        "Boots missing",
+    )
+    head = el(
+        "tr", [el("th", name, scope="col", class_="left" if i < 2 else None) for i, name in enumerate(names)]
+    )
+    rows = [_comparison(verdict) for verdict in verdicts]
+    return scroll("Comparisons", el("table", el("thead", head), el("tbody", rows)))
+
+
+def _comparison(verdict: dict[str, Any]) -> Markup:
+    power, more = verdict["power"]["power"], verdict["power"]["more_boots"]
+    missing = ABSENT if power is None else "over 100" if more is None else str(more)
+    tested = verdict.get("n", 0) > 1
+    cells = (
+        percent(verdict.get("change")),
+        percent_range(verdict.get("low"), verdict.get("high")) or ABSENT,
+        verdict["verdict"] if tested else "no verdict",
+        str(verdict.get("n", 0)),
+        ABSENT if power is None else percent(power, signed=False),
+        missing,
+    )
+    names = [
+        el("th", verdict["arm"], scope="row", class_="left"),
+        el("td", verdict["against"], class_="left"),
+    ]
+    return el("tr", names, [el("td", cell) for cell in cells])
+
+
+def recommendation(summary: Summary) -> Markup | None:
+    """The threshold for a server that switches by itself, and the same for SGLang's own adaptive mode."""
+    advice = summary["recommendation"]
+    if not advice or advice["advice"] != "threshold":
+        return None
+    spread = f" (95% interval {advice['low']} to {advice['high']})" if advice["low"] is not None else ""
+    lead = el("strong", f"For a server that switches by itself, threshold {advice['threshold']}")
+    parts: list[Child] = [el("p", lead, f"{spread}: {advice['why']}.")]
+    if advice["native_config"]:
+        label = el("summary", "The same as --speculative-adaptive-config for SGLang 0.5.14 and later")
+        parts.append(el("details", label, el("pre", json.dumps(advice["native_config"]), tabindex=0)))
+    elif advice["native_why_not"]:
+        parts.append(el("p", f"SGLang's own adaptive mode cannot do the same: {advice['native_why_not']}."))
+    return el("div", *parts, class_="advice")
+
+
+def failures(cards: Iterable[FailureCard]) -> list[Markup]:
+    return [_card(card) for card in cards]
+
+
+def _card(card: FailureCard) -> Markup:
+    at = f", concurrency {card.concurrency}" if card.concurrency else ""
+    rank = f" ({card.rank})" if card.rank else ""
+    facts = [("Likely cause", card.cause), ("Fix", card.fix)]
+    pairs: list[Child] = [child for key, value in facts for child in (el("dt", key), el("dd", value))]
+    if card.replay:
+        pairs += [el("dt", "Run just this again"), el("dd", el("code", card.replay))]
+    log = el("pre", "\n".join(card.excerpt), tabindex=0, aria_label="log lines") if card.excerpt else None
+    title = el("h3", f"{card.arm}, boot {card.boot}{at}: {card.title}{rank}")
+    return el("article", title, el("dl", *pairs), log, class_="failure")
+
+
+def provenance(info: RunInfo) -> Markup:
+    rows = {
+        "run": info.run_id,
+        "node": info.host,
+        "started": info.started_utc,
+        "ended": info.ended_utc,
+        "load": f"{info.load}, generated on the {info.load_from}",
+        "prompts": info.prompts,
+        **{f"worker of {arm}": words for arm, words in info.workers.items()},
+        **info.provenance,
+        "files": info.folder,
+    }
+    pairs = [child for key, value in rows.items() if value for child in (el("dt", key), el("dd", value))]
+    return el("dl", pairs, class_="provenance")
+
+
+def scroll(name: str, table: Markup) -> Markup:
+    """Wide content scrolls inside itself, with the keyboard too."""
+    return el("div", table, class_="scroll", tabindex=0, role="region", aria_label=name)

@@ -1,0 +1,104 @@
+"""Strips over the time of one boot: when it speculated, how many requests ran, what the GPU did."""
+
+from __future__ import annotations
+
+from orchestrator.model.result import BootTrace, Series
+from orchestrator.report.html.scales import Scale, nice_ticks
+from orchestrator.report.html.tags import Markup, el
+from orchestrator.report.text import number
+from orchestrator.trace import thin
+
+WIDTH, LABEL, RIGHT, ROW, AXIS = 900.0, 148.0, 70.0, 46.0, 26.0
+LEAST_RANGE = 0.1  # of the highest value: a steady quantity is drawn steady
+
+
+def strips(trace: BootTrace) -> Markup | None:
+    """One SVG for a boot; None where nothing is known of its course."""
+    rows = [series for series in (trace.running, trace.accept_length) if series is not None]
+    rows = [thin(series) for series in (*rows, *trace.gpu) if series.t_s]
+    if not rows:
+        return None
+    end = max(series.t_s[-1] for series in rows)
+    height = ROW * len(rows) + AXIS
+    x = Scale(0.0, end or 1.0, LABEL, WIDTH - RIGHT)
+    parts = [_plain(trace, x, height - AXIS, end)]
+    parts += [_row(series, x, i * ROW) for i, series in enumerate(rows)]
+    parts.append(_axis(x, height - AXIS))
+    title = f"{trace.arm}, boot {trace.boot}"
+    svg = el(
+        "svg",
+        parts,
+        viewBox=f"0 0 {WIDTH:.0f} {height:.0f}",
+        role="img",
+        aria_label=f"{title} over time",
+        class_="strips",
+    )
+    scroll = el("div", svg, class_="scroll", tabindex=0, role="region", aria_label=f"{title} over time")
+    return el("figure", el("figcaption", f"{title}{_switch_words(trace)}"), scroll)
+
+
+def _switch_words(trace: BootTrace) -> str:
+    if not trace.switches:
+        return ""
+    count = len(trace.switches)
+    return f": {count} switch{'es' if count != 1 else ''}; shaded where speculation was off"
+
+
+def _plain(trace: BootTrace, x: Scale, bottom: float, end: float) -> Markup:
+    """Shade the stretches without speculation."""
+    stretches: list[tuple[float, float]] = []
+    since: float | None = None
+    for at, speculating in trace.switches:
+        if not speculating and since is None:
+            since = at
+        elif speculating and since is not None:
+            stretches.append((since, at))
+            since = None
+    if since is not None:
+        stretches.append((since, end))
+    shades = [
+        el("rect", x=x(a), y=0.0, width=max(0.8, x(b) - x(a)), height=bottom)
+        for a, b in stretches
+        if a <= end
+    ]
+    return el("g", shades, class_="plain-steps")
+
+
+def _row(series: Series, x: Scale, top: float) -> Markup:
+    low, high = min(series.values), max(series.values)
+    room = max(0.0, abs(high) * LEAST_RANGE - (high - low)) / 2
+    y = Scale(low - room, high + room, top + ROW - 9, top + 9)
+    unit = f" {series.unit}" if series.unit else ""
+    right = WIDTH - RIGHT + 8
+    extremes = [el("text", _whole(high), x=right, y=top + 14, class_="tick")]
+    if high != low:
+        extremes.append(el("text", _whole(low), x=right, y=top + ROW - 6, class_="tick"))
+    return el(
+        "g",
+        el("line", x1=LABEL, x2=WIDTH - RIGHT, y1=top + ROW - 1, y2=top + ROW - 1, class_="grid"),
+        el("text", series.name, x=0.0, y=top + 20, class_="strip-name"),
+        el("text", unit.strip(), x=0.0, y=top + 35, class_="tick"),
+        el("polyline", points=_steps(series, x, y), class_="strip-line"),
+        extremes,
+    )
+
+
+def _steps(series: Series, x: Scale, y: Scale) -> str:
+    """A sample holds until the next one."""
+    points, before = [], None
+    for t, value in zip(series.t_s, series.values, strict=True):
+        if before is not None and before != value:
+            points.append(f"{x(t):.1f},{y(before):.1f}")
+        points.append(f"{x(t):.1f},{y(value):.1f}")
+        before = value
+    return " ".join(points)
+
+
+def _whole(value: float) -> str:
+    return f"{value:.0f}" if value == int(value) else number(value)
+
+
+def _axis(x: Scale, top: float) -> Markup:
+    ticks = nice_ticks(0.0, x.high, 8)
+    labels = [el("text", f"{t:g} s", x=x(t), y=top + 18, text_anchor="middle", class_="tick") for t in ticks]
+    return el("g", labels)
