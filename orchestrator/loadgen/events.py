@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from array import array
+from itertools import accumulate
 from typing import Iterator, Sequence, Tuple
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
+_NEXT = b"\n\ndata: "
 Event = Tuple[bytes, int]  # data, offset in the payload just past the event
 
 
@@ -19,6 +21,10 @@ def payload(raw: bytes, segments: Sequence[int]) -> bytes:
 
 def split_events(body: bytes) -> "list[Event]":
     """Every event that has data. Comments and other fields are skipped; an event cut off by the end counts."""
+    if _is_plain(body):
+        datas = body[6:-2].split(_NEXT)
+        ends = accumulate(len(data) + 8 for data in datas)
+        return list(zip(datas, ends))
     if b"\r" in body or body.startswith(_BOM):
         return list(_by_lines(body, 0))
     events: "list[Event]" = []
@@ -31,6 +37,16 @@ def split_events(body: bytes) -> "list[Event]":
             events.extend(_by_lines(body[position:end], position))
         position = end
     return events
+
+
+def _is_plain(body: bytes) -> bool:
+    """True when every line end is one that parts two events of one `data: ` line each, as SGLang sends them."""
+    return (
+        body.startswith(_NEXT[2:])
+        and body.endswith(_NEXT[:2])
+        and b"\r" not in body
+        and body.count(b"\n") == 2 * body.count(_NEXT) + 2
+    )
 
 
 def _by_lines(body: bytes, offset: int) -> Iterator[Event]:

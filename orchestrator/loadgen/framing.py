@@ -142,7 +142,12 @@ class Framing:
                 self._hold(data, position)
                 position = length
                 break
-            size = _size(data[position:line_end])
+            try:
+                size = int(data[position:line_end], 16)
+            except ValueError:
+                size = -1
+            if size < 0:
+                size = _odd_size(data[position:line_end])
             position = line_end + 2
             if size == 0:
                 self._trailer = True
@@ -174,14 +179,12 @@ class Framing:
             raise FramingError("chunk size line without an end")
 
 
-def _size(line: bytes) -> int:
-    try:
-        size = int(line, 16)
-    except ValueError:
-        try:
-            size = int(line.partition(b";")[0], 16)
-        except ValueError:
-            raise FramingError(f"chunk size is {line[:20]!r}") from None
-    if size < 0:
+def _odd_size(line: bytes) -> int:
+    """The size of a chunk whose size line is not a number alone."""
+    digits = line.partition(b";")[0].strip()
+    if not digits.isalnum():
         raise FramingError(f"chunk size is {line[:20]!r}")
-    return size
+    try:
+        return int(digits, 16)
+    except ValueError:
+        raise FramingError(f"chunk size is {line[:20]!r}") from None

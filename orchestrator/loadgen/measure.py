@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import signal
 import sys
@@ -78,16 +77,12 @@ class Measurement:
         self._tokens = None
         feeder = self._feeder = Feeder(pool, phase, requests, load, concurrency, limits, self._keep)
         assert self.meter is not None
-        # A collection would stop the loop for as long as it takes to look at everything kept so far.
-        gc.collect()
-        gc.disable()
         if phase == LOAD:
             self.meter.start()
         try:
             if not self.interrupted:
                 await feeder.run()
         finally:
-            gc.enable()
             self.meter.stop()
         if phase == LOAD:
             self.peak_in_flight = feeder.peak_in_flight

@@ -61,9 +61,7 @@ class ChatReader(Reader):
         return bool(pieces)
 
     def _pieces(self, choice: "dict[str, Any]") -> "list[str]":
-        delta = choice.get("delta")
-        if not delta:
-            return []
+        delta = choice.get("delta") or {}
         pieces = [delta[key] for key in ("reasoning_content", "reasoning", "content") if delta.get(key)]
         for call in delta.get("tool_calls") or ():
             function = call.get("function") or {}
@@ -144,13 +142,9 @@ def reader_for(endpoint: str) -> Reader:
     return CompletionsReader() if endpoint == COMPLETIONS else GenerateReader()
 
 
-def error_in(event: Any) -> Optional[str]:
+def error_in(event: "dict[str, Any]") -> Optional[str]:
     """The text of an error event, or None. SGLang sends them inside a stream that began with 200."""
-    if not isinstance(event, dict):
-        return f"event is not an object: {event!r}"
-    error = event.get("error")
-    if error is None and event.get("object") == "error":
-        error = event
+    error = event if event.get("object") == "error" else event.get("error")
     if error is None:
         return None
     if isinstance(error, dict):

@@ -12,6 +12,7 @@ from .readers import Reader, error_in, reader_for
 
 _RECORD_BYTES = 500
 _DONE = b"[DONE]"
+_NOT_THE_API = (AttributeError, IndexError, KeyError, TypeError)  # JSON, but of no shape that the API has
 
 
 class Reading:
@@ -50,25 +51,24 @@ class Reading:
 
     def _fold(self, body: bytes) -> Optional[str]:
         events = split_events(body)
-        self._done = any(data == _DONE for data, _ in events)
-        events = [event for event in events if event[0] != _DONE]
+        if events and events[-1][0] == _DONE:
+            self._done = True
+            events.pop()
         parsed, wrong = _parse([data for data, _ in events])
         ends = [end for _, end in events[: len(parsed)]]
         exchange = self.exchange
         stamps = stamps_of(ends, exchange.framing.segments, exchange.read_ends, exchange.stamps)
         for event, stamp_ns in zip(parsed, stamps):
+            error = None
             try:
-                error = error_in(event)
+                if "error" in event or event.get("object") == "error":
+                    error = error_in(event)
                 if error is None:
                     self._take(event, stamp_ns)
-            except (
-                AttributeError,
-                IndexError,
-                KeyError,
-                TypeError,
-            ):  # JSON, but of no shape that the API has
+            except _NOT_THE_API:
                 error = f"malformed event: {_short(_dump(event).encode())}"
-            wrong = wrong or error
+            if error is not None:
+                wrong = wrong or error
         if self.output_ns:
             self._last()
         return wrong
@@ -148,7 +148,9 @@ def _dump(value: Any) -> str:
 def _parse(datas: "list[bytes]") -> "Tuple[list[Any], Optional[str]]":
     """All events as JSON: in one call where all are well formed, else up to the first that is not."""
     try:
-        return json.loads(b"[" + b",".join(datas) + b"]"), None
+        together = json.loads(b"[" + b",".join(datas) + b"]")
+        if len(together) == len(datas):  # else some event was not one value
+            return together, None
     except ValueError:
         pass
     parsed: "list[Any]" = []

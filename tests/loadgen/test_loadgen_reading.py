@@ -140,7 +140,7 @@ FAILURES = {
     "no output, no usage": ([(5, chat_chunk("", role="assistant")), (6, STOP)], "no output"),
     "of another shape": ([(5, {"choices": ["a"]})], 'malformed event: {"choices":["a"]}'),
     "not json": ([(5, chat_chunk("a")), (6, '{"choices": [')], 'malformed event: {"choices": ['),
-    "not an object": ([(5, "17")], "event is not an object: 17"),
+    "not an object": ([(5, "17")], "malformed event: 17"),
 }  # fmt: skip
 
 
@@ -150,6 +150,11 @@ def test_a_bad_stream_with_status_200_is_a_failure_with_its_reason(name):
     record = read(stream(events))
     assert not record["ok"]
     assert record["error"] == reason
+
+
+def test_an_error_key_without_an_error_is_no_failure():
+    record = read(stream([(5, {**chat_chunk("a", usage=usage(1), finish_reason="stop"), "error": None})]))
+    assert (record["ok"], record["chunks"]) == (True, 1)
 
 
 def test_a_stream_without_finish_and_end_mark_is_a_failure():
