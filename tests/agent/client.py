@@ -68,10 +68,14 @@ class Client:
     """One channel."""
 
     def __init__(
-        self, agent: Path, environ: Mapping[str, str], preexec: Callable[[], None] | None = None
+        self,
+        agent: Path,
+        environ: Mapping[str, str],
+        preexec: Callable[[], None] | None = None,
+        python: str = sys.executable,
     ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(agent), "serve"],
+            [python, "-I", "-S", str(agent), "serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=dict(environ),

@@ -89,6 +89,7 @@ class Drill:
         assert restore.restore(opened).problems == []
         backup.drop(opened)
         opened.append("close", state=journal.CLEAN)
+        opened.close_file()
 
     def leave_bytecode(self) -> None:
         for source in (self.node.banner, self.fresh):
