@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import SIMULATED, metrics
 from .core import Engine, Sampling
+from .fallback import Fallback
 from .generate import generate
 from .openai import chat_completions, completions, error_body
 from .sequence import Request
 from .tree import THRESHOLD, Tree
 from .web import HttpRequest, HttpResponse
 
-Route = Callable[[HttpRequest], Awaitable["HttpResponse | None"]]
+if TYPE_CHECKING:  # Python 3.8 cannot subscript these when it runs
+    Route = Callable[[HttpRequest], Awaitable["HttpResponse | None"]]
+
 _HEALTH_WAIT_S = 20.0
 
 
@@ -176,7 +179,7 @@ class Routes:
     def _set_threshold(self, wanted: dict[str, Any]) -> bool:
         """What the patch's hook in front of the release's handler does: a true answer, and only this value."""
         fallback = self._engine.scheduler.fallback
-        if fallback is None:
+        if not isinstance(fallback, Fallback):
             refusal: str | None = "the server was started without --speculative-disable-batch-threshold"
         elif len(wanted) != 1:
             refusal = "it must be the only value of the request"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import SIMULATED, patched
+from .adaptive import Slots
 from .added import CannotLoad
 from .boot import Boot, Ended
 from .clock import Pacer
@@ -23,9 +24,10 @@ from .fallback import Fallback
 from .faults import Faults, UnknownFault
 from .flags import UnreadableTree, read_command_line
 from .gpu import Memory
+from .graphs import captured_sizes
 from .prefix import PrefixCache
 from .resolve import Resolved, resolve
-from .scheduler import Drafting, Limits, Scheduler, SchedulerCrash
+from .scheduler import Chooser, Drafting, Limits, Scheduler, SchedulerCrash
 from .timing import DraftShape, Timing
 from .tree import Tree
 from .web import listen
@@ -138,8 +140,8 @@ class _Server:
             await self._serve()
         except Ended as end:
             return end.code
-        except CannotLoad as error:
-            self._rank_log.error("Scheduler hit an exception: ImportError: %s", error)
+        except (CannotLoad, ValueError) as error:
+            self._rank_log.error("Scheduler hit an exception: %s: %s", type(error).__name__, error)
             return -signal.SIGKILL
         except SchedulerCrash as crash:
             self._rank_log.error("Scheduler hit an exception: %s", crash)
@@ -165,7 +167,7 @@ class _Server:
     def _scheduler(self) -> Scheduler:
         args = self._resolved.args
         drafting = self._drafting()
-        fallback = Fallback.of(self._tree, self._resolved, 0, self._rank_log)
+        fallback = self._chooser()
         return Scheduler(
             limits=Limits(
                 running=int(args.get("max_running_requests") or self._boot.default_running_limit),
@@ -181,6 +183,15 @@ class _Server:
             drafting=drafting,
             fallback=fallback,
         )
+
+    def _chooser(self) -> Chooser | None:
+        """What decides between plain and speculative steps: the patch in the tree, or the release itself."""
+        args = self._resolved.args
+        if args.get("speculative_adaptive") and self._resolved.speculates:
+            sizes = captured_sizes(args)
+            steps = int(args["speculative_num_steps"])
+            return Slots.read(args.get("speculative_adaptive_config"), steps, sizes, self._rank_log)
+        return Fallback.of(self._tree, self._resolved, 0, self._rank_log)
 
     def _drafting(self) -> Drafting | None:
         if not self._resolved.speculates:

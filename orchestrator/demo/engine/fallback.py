@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from . import added, patched
+from .graphs import captured_sizes
 from .resolve import Resolved
 from .tree import Tree
 
@@ -39,7 +40,7 @@ class Fallback:
         sync = arguments.draft_sync_of(args, SimpleNamespace())
         switchable = bool(args.enable_speculative_threshold_switch)
         switch = policy.Switch(resolved.worker, resolved.threshold, sync, switchable, rank)
-        switch.counters["plain_graph_bs"] = graph_sizes(resolved, switchable)
+        switch.counters["plain_graph_bs"] = _plain_sizes(resolved, switchable)
         switch.counters["window"] = _WINDOW if sync == "lazy" else 0
         return cls(switch, resolved.worker, sync)
 
@@ -88,13 +89,10 @@ class Fallback:
         return dict(self._switch.counters)
 
 
-def graph_sizes(resolved: Resolved, switchable: bool) -> list[int]:
+def _plain_sizes(resolved: Resolved, switchable: bool) -> list[int]:
     """Batch sizes with a captured plain graph: those above the threshold, all if it can be switched."""
-    most = int(resolved.args.get("cuda_graph_max_bs") or 256)
     lowest = 1 if switchable or resolved.threshold is None else resolved.threshold + 1
-    sizes = [1, 2, 4, *range(8, 161, 8), *range(176, 513, 16)]
-    kept = [size for size in sizes if lowest <= size <= most]
-    return [] if resolved.args.get("disable_cuda_graph") else kept
+    return [size for size in captured_sizes(resolved.args) if size >= lowest]
 
 
 def _attached(tree: Tree, worker: str) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import added
+from . import added, annotated
 from .literals import Constants, NotConstant
 
 
@@ -111,10 +111,11 @@ def read_command_line(server_args: Path) -> CommandLine:
     declare = _find(owner.body, ast.FunctionDef, "add_cli_args")
     constants = Constants(module)
     fields = _fields(owner, constants)
-    options = [_option(call, constants, fields) for call in _calls(declare)]
+    options = annotated.options(owner, constants, _TYPES, _OnOff)
+    options += [_option(call, constants, fields) for call in _calls(declare)]
     if len(options) < 100:
         raise UnreadableTree(
-            f"{server_args}: only {len(options)} add_argument calls; this engine reads SGLang 0.5.8 to 0.5.13"
+            f"{server_args}: only {len(options)} flags found; this engine reads SGLang 0.5.8 to 0.5.14"
         )
     try:
         extra = added.calls(server_args.parent.parent, module, "ServerArgs", "add_cli_args", "parser")

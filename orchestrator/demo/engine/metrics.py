@@ -69,9 +69,9 @@ def _counters(engine: Engine) -> list[tuple[str, float, str]]:
 def _fallback(engine: Engine) -> list[str]:
     """The counters of the dynamic-disable patch under the names and labels that it gives them."""
     fallback = engine.scheduler.fallback
-    if fallback is None:
+    counters = fallback.counters if fallback is not None else None
+    if counters is None:
         return []
-    counters = fallback.counters
     model = f'model_name="{engine.args.get("served_model_name")}"'
     lines: list[str] = []
     for name, keys in {

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from .graphs import captured_sizes
 from .tree import THRESHOLD, Tree
 
 EAGLE_LIKE = ("EAGLE", "EAGLE3", "STANDALONE")
@@ -81,6 +82,7 @@ def _fill_defaults(resolved: Resolved) -> None:
         "page_size": 1,
         "mem_fraction_static": 0.83,
         "cuda_graph_max_bs": 256,
+        "cuda_graph_bs": captured_sizes(args),
         "attention_backend": "fa3",
         "sampling_backend": "flashinfer",
     }.items():
@@ -118,6 +120,13 @@ def _choose_worker(resolved: Resolved, tree: Tree, env: Mapping[str, str]) -> No
     args = resolved.args
     wants_v2 = _switch(env, "SGLANG_ENABLE_SPEC_V2", tree.env_default("SGLANG_ENABLE_SPEC_V2", True))
     wide = (args.get("speculative_eagle_topk") or 1) > 1
+    if not tree.has_v1_worker:
+        resolved.worker = "v2"
+        if args["disable_overlap_schedule"]:
+            resolved.warnings.append(
+                "Non-overlap (synchronous) spec v2 is used for eagle/eagle3/standalone speculative decoding."
+            )
+        return
     if not tree.silently_falls_back_to_v1:
         _choose_worker_before_0_5_11(resolved, wants_v2, wide)
         return

@@ -7,11 +7,10 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from .clock import Pacer
 from .counters import Counters
-from .fallback import Fallback
 from .faults import Faults
 from .prefix import PrefixCache
 from .sequence import Request
@@ -40,6 +39,17 @@ class Drafting:
     rate: float
 
 
+class Chooser(Protocol):
+    """Says step by step whether to speculate. `counters`: what `internal_states` shows of it, if anything."""
+
+    @property
+    def counters(self) -> dict[str, Any] | None: ...
+
+    def decide(self, batch: int) -> bool: ...
+
+    def count(self, batch: int, tokens: int, speculated: bool) -> None: ...
+
+
 class Scheduler:
     """`drafting` None: a server without speculation. `fallback` None: it speculates at every batch size."""
 
@@ -53,7 +63,7 @@ class Scheduler:
         faults: Faults,
         log: logging.Logger,
         drafting: Drafting | None = None,
-        fallback: Fallback | None = None,
+        fallback: Chooser | None = None,
     ) -> None:
         self.limits = limits
         self.pacer = pacer
@@ -261,7 +271,7 @@ class Scheduler:
         }
         if self.drafting is not None and self.counters.avg_spec_accept_length is not None:
             state["avg_spec_accept_length"] = self.counters.avg_spec_accept_length
-        if self.fallback is not None:
+        if self.fallback is not None and self.fallback.counters is not None:
             state["dynspec_stats"] = self.fallback.counters
         state["simulated"] = {"lag_s": round(self.pacer.lag_s, 3)}
         return state

@@ -42,6 +42,11 @@ class Tree:
         return found.group(1) == "True" if found else otherwise
 
     @property
+    def has_v1_worker(self) -> bool:
+        """Releases from 0.5.13 on have the second EAGLE worker only."""
+        return self.worker_file("v1").is_file()
+
+    @property
     def silently_falls_back_to_v1(self) -> bool:
         """Releases from 0.5.11 on take v1 when v2 is not possible; earlier ones raise for topk > 1."""
         return "spec_v1_reason" in self._text("srt/server_args.py")

@@ -7,8 +7,11 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
+
+if TYPE_CHECKING:  # Python 3.8 cannot subscript these when it runs
+    Handler = Callable[["HttpRequest"], Awaitable["HttpResponse | None"]]
 
 _REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed"}
 _REASONS.update({413: "Payload Too Large", 500: "Internal Server Error", 503: "Service Unavailable"})
@@ -79,9 +82,6 @@ class EventStream:
 
     async def finished(self) -> None:
         await self._done
-
-
-Handler = Callable[[HttpRequest], Awaitable["HttpResponse | None"]]
 
 
 class Connection(asyncio.Protocol):
