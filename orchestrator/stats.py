@@ -96,7 +96,7 @@ def welch(a: Sequence[float], b: Sequence[float], confidence: float = 1 - ALPHA)
         why = "repeats are identical to the last digit, so they are not independent measurements"
         return Contrast(ratio, None, None, None, len(a), len(b), None, why)
     df = error2**2 / (part_a**2 / (len(a) - 1) + part_b**2 / (len(b) - 1))
-    return _contrast(difference, math.sqrt(error2), df, (len(a), len(b)), confidence)
+    return contrast(difference, math.sqrt(error2), df, (len(a), len(b)), confidence)
 
 
 def paired(a: Sequence[float], b: Sequence[float], confidence: float = 1 - ALPHA) -> Contrast:
@@ -111,10 +111,13 @@ def paired(a: Sequence[float], b: Sequence[float], confidence: float = 1 - ALPHA
     if error2 < 1e-24:
         why = "repeats are identical to the last digit, so they are not independent measurements"
         return Contrast(ratio, None, None, None, len(a), len(b), None, why)
-    return _contrast(mean(differences), math.sqrt(error2), len(a) - 1, (len(a), len(b)), confidence)
+    return contrast(mean(differences), math.sqrt(error2), len(a) - 1, (len(a), len(b)), confidence)
 
 
-def _contrast(difference: float, error: float, df: float, n: tuple[int, int], confidence: float) -> Contrast:
+def contrast(
+    difference: float, error: float, df: float, n: tuple[int, int], confidence: float = 1 - ALPHA
+) -> Contrast:
+    """The t test of a difference of logs with standard error `error` > 0."""
     half = t_quantile(df, (1 + confidence) / 2) * error
     return Contrast(
         math.exp(difference),
@@ -212,7 +215,7 @@ def detrended(a: Mapping[float, float], b: Mapping[float, float], confidence: fl
     error2 = rest / df * (1 / len(a) + 1 / len(b) + (gap**2 / spread if spread else 0.0))
     if error2 < 1e-24:
         return welch(list(a.values()), list(b.values()), confidence)
-    return _contrast(difference, math.sqrt(error2), df, (len(a), len(b)), confidence)
+    return contrast(difference, math.sqrt(error2), df, (len(a), len(b)), confidence)
 
 
 def power(sd: float, boots: int, effect: float = EFFECT, alpha: float = ALPHA) -> float | None:

@@ -126,6 +126,10 @@ def _always(item: dict[str, Any], gain: str) -> tuple[str, str]:
 
 def _noise(item: dict[str, Any], gain: str) -> tuple[str, str]:
     both = f"{item['arm']} and {item['against']}"
+    boots = min(change["n"] for change in item["changes"])
+    if boots < 3:
+        few = f"{boots} boots an arm are too few to tell {both} apart at any single concurrency ({gain})"
+        return "No verdict", f"{few}; set sweep.repeats to 3 or more"
     why = f"at every measured concurrency {both} differ by less than the noise between server boots ({gain})"
     return "No verdict", why
 

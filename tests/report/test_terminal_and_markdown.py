@@ -61,6 +61,11 @@ def test_one_boot_gives_an_estimate_and_no_verdict():
     assert "worse" not in words
 
 
+def test_two_boots_that_show_nothing_are_called_too_few_and_not_noise():
+    text = terminal.to_text(summary(2), INFO, width=500)
+    assert text.startswith("No verdict: 2 boots an arm are too few to tell eagle3 and baseline apart")
+
+
 def test_an_invalid_point_is_shown_in_parentheses_with_its_reason_and_never_claimed():
     reason = "admission_limit: 70 asked, the server admits 48"
     shown = summary(invalid={("eagle3", 70): (reason,)})

@@ -1,0 +1,82 @@
+"""Run against run: the same arm in two runs, on the points that both measured. Pure.
+
+Boots of different runs are independent, so the contrast is Welch's on logs of boot means, as inside a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.crossover import by_concurrency
+from orchestrator.errors import NothingToClaim
+from orchestrator.setups import Difference, Setup, differences
+from orchestrator.verdict import Comparison, Side, compare
+
+Summary = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """`arms`: of run A against run B. `unlike`: set-up differences, the blocking ones first."""
+
+    metric: str
+    arms: tuple[Comparison, ...]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+    unlike: tuple[Difference, ...]
+
+    @property
+    def blocked(self) -> bool:
+        return any(item.blocks for item in self.unlike)
+
+
+def compare_runs(
+    a: Summary,
+    b: Summary,
+    setups: tuple[Setup, Setup] | None,
+    *,
+    metric: str = "output_tps",
+    same_place: bool = False,
+) -> RunComparison:
+    """Every arm that both runs have. Without `setups` nothing is known of likeness: the caller must say so."""
+    common = [name for name in a["arms"] if name in b["arms"]]
+    unlike = differences(*setups, common, same_place=same_place) if setups else ()
+    return RunComparison(
+        metric,
+        tuple(compare(metric, side(a, name, metric), side(b, name, metric)) for name in common),
+        tuple(name for name in a["arms"] if name not in b["arms"]),
+        tuple(name for name in b["arms"] if name not in a["arms"]),
+        unlike,
+    )
+
+
+def require_like(found: RunComparison) -> None:
+    """Raises NothingToClaim (exit 6) where the runs did unequal work."""
+    blocking = [str(item) for item in found.unlike if item.blocks]
+    if blocking:
+        raise NothingToClaim(
+            "the runs are not alike, so their numbers are not compared",
+            details=tuple(blocking),
+            help="compare runs of the same work, or look at the two reports side by side",
+        )
+
+
+def side(summary: Summary, arm: str, metric: str) -> Side:
+    """An arm's valid values per boot, by concurrency, from `summary.json`."""
+    values: dict[int, dict[int, float]] = {}
+    levels: dict[int, int] = {}
+    for point in summary["arms"][arm]["points"]:
+        levels[point["index"]] = point["concurrency"]
+        for boot in point["boots"]:
+            value = boot["metrics"].get(metric)
+            if boot["valid"] and value is not None and value > 0:
+                values.setdefault(boot["boot"], {})[point["index"]] = value
+    return Side(arm, by_concurrency(values, levels))
+
+
+def pooled(sides: Sequence[Side]) -> Side:
+    """Boots of several runs as one side; boots are numbered anew."""
+    boots = [points for item in sides for points in item.values.values()]
+    return Side(sides[0].name, dict(enumerate(boots, 1)))

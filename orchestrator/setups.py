@@ -1,0 +1,112 @@
+"""What two runs must have in common before their numbers may be set side by side. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.model.experiment import Experiment
+
+ABSENT = "(absent)"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Label -> value, as text. `work` is what was asked of the server: where it differs, rates are of unequal work.
+    `place` is where it ran; `software` what ran. `arms`: arm -> its settings."""
+
+    work: Mapping[str, str]
+    place: Mapping[str, str]
+    software: Mapping[str, str]
+    arms: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`blocks`: no number may be compared across it."""
+
+    what: str
+    a: str
+    b: str
+    blocks: bool
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.a} / {self.b}"
+
+
+def setup_of(
+    experiment: Experiment, facts: Mapping[str, Any], summary: Mapping[str, Any], *, simulated: bool
+) -> Setup:
+    """From a run folder's experiment.lock.yaml, facts.json and summary.json."""
+    sweep, tree = experiment.sweep, facts.get("tree") or {}
+    gpus = facts.get("gpus") or []
+    work = {
+        "model": experiment.server.args.get("model-path", ABSENT),
+        "engine": "simulated" if simulated else "real",
+        "endpoint": sweep.endpoint,
+        "load": sweep.load,
+        "output tokens": sweep.output_tokens,
+        "ignore_eos": sweep.ignore_eos,
+        "temperature": sweep.temperature,
+    }
+    place = {
+        "host": facts.get("host", experiment.node.host),
+        "GPUs": ", ".join(sorted(str(gpu.get("name")) for gpu in gpus)) or "none",
+        "load generated on": sweep.load_from,
+    }
+    software = {
+        "driver": ", ".join(sorted({str(gpu.get("driver")) for gpu in gpus})) or "none",
+        "tree": f"{tree.get('package')} {tree.get('version')}",
+        "interpreter": tree.get("python_version", ABSENT),
+        "kernel": facts.get("kernel", ABSENT),
+        "requests a slot": sweep.requests_per_slot,
+        "warm-up requests a slot": sweep.warmup_requests_per_slot,
+    }
+    arms = {
+        arm.name: {
+            **_text(arm.args),
+            **{f"env {k}": str(v) for k, v in arm.env.items()},
+            "patches": str(arm.patches),
+        }
+        for arm in experiment.arms
+    }
+    return Setup({**_text(work), **_bodies(summary)}, _text(place), _text(software), arms)
+
+
+def _text(values: Mapping[str, object]) -> dict[str, str]:
+    return {key: str(value) for key, value in values.items()}
+
+
+def _bodies(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Digest of the request bodies at each concurrency; one for all arms, or they are told apart."""
+    found: dict[int, set[str]] = {}
+    for arm in summary["arms"].values():
+        for point in arm["points"]:
+            digests = {boot["bodies_sha256"][:12] for boot in point["boots"]}
+            found.setdefault(point["concurrency"], set()).update(digests)
+    return {f"request bodies at {c}": ", ".join(sorted(found[c])) for c in sorted(found)}
+
+
+def differences(a: Setup, b: Setup, arms: Sequence[str], *, same_place: bool) -> tuple[Difference, ...]:
+    """Blocking ones first. `same_place`: a gate compares only runs of one host, its GPUs and its load generator."""
+    found = _differing("", a.work, b.work, blocks=True, common_only="request bodies")
+    found += _differing("", a.place, b.place, blocks=same_place)
+    found += _differing("", a.software, b.software, blocks=False)
+    for arm in arms:
+        found += _differing(f"{arm}: ", a.arms.get(arm, {}), b.arms.get(arm, {}), blocks=False)
+    return tuple(sorted(found, key=lambda item: not item.blocks))
+
+
+def _differing(
+    prefix: str, a: Mapping[str, str], b: Mapping[str, str], *, blocks: bool, common_only: str | None = None
+) -> list[Difference]:
+    """`common_only`: labels that start so count only where both sides have them (another sweep is no other work)."""
+    found = []
+    for key in dict.fromkeys([*a, *b]):
+        left, right = a.get(key, ABSENT), b.get(key, ABSENT)
+        if common_only and key.startswith(common_only) and ABSENT in (left, right):
+            continue
+        if left != right:
+            found.append(Difference(f"{prefix}{key}", left, right, blocks))
+    return found

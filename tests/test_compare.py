@@ -1,0 +1,206 @@
+"""Runs are compared only where they did equal work, and the gate says regression only outside the noise."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.compare import compare_runs, require_like
+from orchestrator.errors import NothingToClaim
+from orchestrator.gate import gate, gate_json
+from orchestrator.model.experiment import Arm, Experiment, Gate, Node, Server, Sweep
+from orchestrator.setups import differences, setup_of
+from orchestrator.summary import summarise
+from tests.report.example_runs import ARMS, points, rate
+
+FACTS = {
+    "host": "blackwell-1",
+    "kernel": "6.8",
+    "gpus": [{"name": "NVIDIA H200", "driver": "570.86"}],
+    "tree": {"package": "sglang", "version": "0.5.11"},
+}
+RULE = Gate(metric="output_tps", max_drop=0.03)
+
+
+def run(scale: float = 1.0, boots: int = 3, noise: float = 0.005, seed: int = 1, **options):
+    """A run whose eagle3 arm is `scale` times as fast as usual."""
+
+    def rates(arm: str, concurrency: int) -> float:
+        return rate(arm, concurrency) * (scale if arm == "eagle3" else 1.0)
+
+    return summarise(
+        points(boots, noise=noise, seed=seed, rates=rates, arms=ARMS[:2], **options), arms=ARMS[:2]
+    )
+
+
+def experiment(**changes) -> Experiment:
+    server = changes.pop("server", Server(args={"model-path": "/models/llama"}))
+    arms = changes.pop("arms", ARMS[:2])
+    return Experiment("k25", Node("blackwell-1", "python3"), server, arms, Sweep(**changes))
+
+
+def setup(summary=None, facts=FACTS, simulated=False, **changes):
+    return setup_of(experiment(**changes), facts, summary or run(), simulated=simulated)
+
+
+# -- likeness ------------------------------------------------------------------------------------------------
+
+
+def test_the_same_set_up_twice_has_no_difference():
+    assert differences(setup(), setup(), ["baseline", "eagle3"], same_place=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"server": Server(args={"model-path": "/models/qwen"})}, "model"),
+        ({"output_tokens": 256}, "output tokens"),
+        ({"temperature": 0.7}, "temperature"),
+        ({"endpoint": "generate"}, "endpoint"),
+        ({"simulated": True}, "engine"),
+    ],
+)
+def test_unequal_work_blocks_a_comparison_and_is_named(changed, what):
+    found = compare_runs(run(), run(seed=2), (setup(), setup(**changed)))
+    assert [item.what for item in found.unlike if item.blocks] == [what]
+    with pytest.raises(NothingToClaim, match="not alike") as error:
+        require_like(found)
+    assert what in error.value.details[0]
+    assert error.value.exit_code == 6
+
+
+def test_other_prompts_block_a_comparison():
+    measured = points(3, arms=ARMS[:2])
+    other = summarise([replace(p, bodies_sha256="cd" * 32) for p in measured], arms=ARMS[:2])
+    found = compare_runs(run(), other, (setup(), setup(other)))
+    assert found.unlike[0].what == "request bodies at 1"
+    assert found.blocked
+
+
+def test_another_version_is_listed_first_and_compared():
+    newer = {**FACTS, "tree": {"package": "sglang", "version": "0.5.14"}}
+    found = compare_runs(run(), run(seed=2), (setup(), setup(facts=newer)))
+    assert [str(item) for item in found.unlike] == ["tree: sglang 0.5.11 / sglang 0.5.14"]
+    require_like(found)
+
+
+def test_another_setting_of_an_arm_is_listed_with_the_arm():
+    changed = (ARMS[0], Arm("eagle3", {**ARMS[1].args, "speculative-num-steps": 5}, {}))
+    found = compare_runs(run(), run(seed=2), (setup(), setup(arms=changed)))
+    assert [str(item) for item in found.unlike] == ["eagle3: speculative-num-steps: 2 / 5"]
+
+
+def test_another_host_is_listed_by_compare_and_blocks_a_gate():
+    other = setup(facts={**FACTS, "host": "blackwell-2"})
+    assert not differences(setup(), other, [], same_place=False)[0].blocks
+    assert differences(setup(), other, [], same_place=True)[0].blocks
+
+
+def test_a_wider_sweep_is_compared_on_the_points_both_have():
+    fewer = summarise([p for p in points(3, seed=2, arms=ARMS[:2]) if p.concurrency != 70], arms=ARMS[:2])
+    found = compare_runs(run(), fewer, (setup(), setup(fewer)))
+    assert not found.blocked
+    assert found.arms[0].headline_points == (1, 2, 5, 10, 30)
+
+
+# -- compare -------------------------------------------------------------------------------------------------
+
+
+def test_a_faster_run_is_better_and_an_equal_one_inconclusive():
+    found = {item.arm: item for item in compare_runs(run(1.1), run(seed=2), None).arms}
+    assert found["eagle3"].call == "better"
+    assert found["eagle3"].headline.ratio == pytest.approx(1.1, abs=0.01)
+    assert found["baseline"].call == "inconclusive"
+
+
+def test_arms_that_only_one_run_has_are_named():
+    baseline = summarise(points(2, arms=ARMS[:1]), arms=ARMS[:1])
+    found = compare_runs(run(), baseline, None)
+    assert (found.only_a, found.only_b) == (("eagle3",), ())
+
+
+# -- gate ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scale", "noise", "boots", "state", "code"),
+    [
+        (1.0, 0.005, 3, "pass", None),
+        (1.2, 0.005, 3, "pass", None),
+        (0.9, 0.005, 3, "regression", 5),
+        (0.985, 0.002, 3, "pass", None),  # worse, surely so, and allowed
+        (0.97, 0.03, 3, "inconclusive", 6),
+        (0.5, 0.005, 1, "inconclusive", 6),  # never from one boot
+    ],
+)
+def test_the_gate_passes_fails_or_says_that_it_cannot_tell(scale, noise, boots, state, code):
+    result = gate(run(scale, boots, noise), {"last-good": run(1.0, boots, noise, seed=9)}, RULE)
+    assert result.state == state
+    error = result.error()
+    assert (error.exit_code if error else None) == code
+
+
+def test_the_gate_says_how_many_boots_would_tell():
+    result = gate(run(0.97, 3, 0.03), {"last-good": run(1.0, 3, 0.03, seed=9)}, RULE)
+    eagle3 = next(item for item in result.arms if item.arm == "eagle3")
+    assert eagle3.more_boots > 0
+    assert f"{eagle3.more_boots} more boots an arm would show it" in eagle3.why
+
+
+def test_a_latency_that_rises_is_a_drop():
+    result = gate(run(0.9), {"last-good": run(seed=9)}, Gate(metric="tpot_p50", max_drop=0.03))
+    eagle3 = next(item for item in result.arms if item.arm == "eagle3")
+    assert eagle3.state == "regression"
+    assert eagle3.low < eagle3.drop < eagle3.high
+    assert eagle3.drop == pytest.approx(1 / 0.9 - 1, abs=0.02)
+
+
+def test_unlike_set_ups_are_never_gated():
+    unlike = differences(setup(), setup(facts={**FACTS, "host": "other"}), [], same_place=True)
+    result = gate(run(0.5), {"last-good": run(seed=9)}, RULE, unlike)
+    assert result.state == "inconclusive"
+    assert result.error().details == ("host: blackwell-1 / other",)
+
+
+def test_without_a_reference_nothing_is_claimed():
+    assert gate(run(), {}, RULE).error().exit_code == 6
+
+
+def test_an_arm_that_is_gone_does_not_pass_unseen():
+    result = gate(summarise(points(3, arms=ARMS[:1]), arms=ARMS[:1]), {"last-good": run(seed=9)}, RULE)
+    assert (result.state, result.arms[-1].arm) == ("inconclusive", "eagle3")
+
+
+def test_a_crash_that_left_no_valid_point_does_not_pass():
+    broken = run(invalid={("eagle3", c): ("no_output: none",) for c in (1, 2, 5, 10, 30, 70)})
+    result = gate(broken, {"last-good": run(seed=9)}, RULE)
+    assert next(item for item in result.arms if item.arm == "eagle3").state == "inconclusive"
+
+
+def test_runs_that_vary_more_than_their_boots_widen_a_rolling_gate():
+    """Nights differ by 5 %, boots of a night by 0.5 %: a night at -6 % is one of them, not a regression."""
+    rng = random.Random(3)
+    nights = {f"night-{i}": run(math.exp(rng.gauss(0, 0.05)), seed=20 + i) for i in range(6)}
+    assert gate(run(0.94), {"night-0": run(1.0, seed=9)}, RULE).state == "regression"
+    assert gate(run(0.94), nights, RULE).state == "inconclusive"
+    assert gate(run(0.70), nights, RULE).state == "regression"
+
+
+def test_equal_runs_are_called_a_regression_as_rarely_as_promised():
+    wrong = sum(
+        gate(run(seed=s, noise=0.02), {"r": run(seed=s + 1000, noise=0.02)}, Gate(max_drop=0.0)).state
+        == "regression"
+        for s in range(200)
+    )
+    assert wrong / 200 <= 0.025 + 1.96 * math.sqrt(0.025 * 0.975 / 200)
+
+
+def test_the_gates_result_is_plain_json():
+    import json
+
+    result = gate(run(0.9), {"last-good": run(seed=9)}, RULE)
+    again = json.loads(json.dumps(gate_json(result), allow_nan=False))
+    assert (again["schema"], again["state"], again["references"]) == (1, "regression", ["last-good"])
