@@ -10,7 +10,7 @@ from typing import Iterator, Sequence, Tuple
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 _NEXT = b"\n\ndata: "
-Event = Tuple[bytes, int]  # data, offset in the payload just past the event
+Events = Tuple["list[bytes]", "list[int]"]  # the data of each event; the offset in the payload just past it
 
 
 def payload(raw: bytes, segments: Sequence[int]) -> bytes:
@@ -19,24 +19,16 @@ def payload(raw: bytes, segments: Sequence[int]) -> bytes:
     return b"".join([raw[start:end] for start, end in pairs])
 
 
-def split_events(body: bytes) -> "list[Event]":
+def split_events(body: bytes) -> Events:
     """Every event that has data. Comments and other fields are skipped; an event cut off by the end counts."""
     if _is_plain(body):
         datas = body[6:-2].split(_NEXT)
-        ends = accumulate(len(data) + 8 for data in datas)
-        return list(zip(datas, ends))
-    if b"\r" in body or body.startswith(_BOM):
-        return list(_by_lines(body, 0))
-    events: "list[Event]" = []
-    position = 0
-    for part in body.split(b"\n\n"):
-        end = position + len(part) + 2
-        if part[:5] == b"data:" and b"\n" not in part:
-            events.append((part[6:] if part[5:6] == b" " else part[5:], min(end, len(body))))
-        elif part:
-            events.extend(_by_lines(body[position:end], position))
-        position = end
-    return events
+        return datas, list(accumulate([len(data) + 8 for data in datas]))
+    datas, ends = [], []
+    for data, end in _by_lines(body):
+        datas.append(data)
+        ends.append(end)
+    return datas, ends
 
 
 def _is_plain(body: bytes) -> bool:
@@ -49,7 +41,7 @@ def _is_plain(body: bytes) -> bool:
     )
 
 
-def _by_lines(body: bytes, offset: int) -> Iterator[Event]:
+def _by_lines(body: bytes) -> "Iterator[tuple[bytes, int]]":
     """The reading that the specification describes, line by line."""
     data: "list[bytes]" = []
     position = len(_BOM) if body.startswith(_BOM) else 0
@@ -60,14 +52,14 @@ def _by_lines(body: bytes, offset: int) -> Iterator[Event]:
         position = after
         if not line:
             if data:
-                yield b"\n".join(data), offset + after
+                yield b"\n".join(data), after
             data = []
         elif line.startswith(b"data:"):
             data.append(line[6:] if line[5:6] == b" " else line[5:])
         elif line == b"data":
             data.append(b"")
     if data:
-        yield b"\n".join(data), offset + len(body)
+        yield b"\n".join(data), len(body)
 
 
 def stamps_of(

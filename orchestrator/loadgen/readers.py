@@ -14,12 +14,13 @@ from .bodies import CHAT, COMPLETIONS
 
 
 class Reader:
-    """Folds events. `take` returns true when the event carried generated output."""
+    """Folds events. `take` returns true when the event carried generated output; `told` is its own count of tokens."""
 
     def __init__(self) -> None:
         self.prompt_tokens: Optional[int] = None
         self.cached_tokens: Optional[int] = None
         self.output_tokens: Optional[int] = None
+        self.told: Optional[int] = None
         self.finish: Optional[str] = None
         self.error: Optional[str] = None
         self.verify_steps: Optional[int] = None
@@ -27,13 +28,28 @@ class Reader:
         self.drafted: Optional[int] = None
 
     def take(self, event: "dict[str, Any]") -> bool:
+        """May raise AttributeError, IndexError, KeyError or TypeError when the event has another shape."""
         raise NotImplementedError
 
     def digest(self) -> Optional[str]:
         raise NotImplementedError
 
+    def _is_error(self, event: "dict[str, Any]") -> bool:
+        """Keep the text of an error event. SGLang sends them inside a stream that began with 200."""
+        error = event if event.get("object") == "error" else event.get("error")
+        if error is None:
+            return False
+        text = error
+        if isinstance(error, dict):
+            text = error.get("message")
+            text = f"{text} ({error['code']})" if error.get("code") else text
+        self.error = self.error or f"error event: {text}"
+        return True
+
     def _usage(self, usage: "dict[str, Any]") -> None:
-        self.output_tokens = _count(usage, "completion_tokens", self.output_tokens)
+        self.told = _count(usage, "completion_tokens", None)
+        if self.told is not None:
+            self.output_tokens = self.told
         self.prompt_tokens = _count(usage, "prompt_tokens", self.prompt_tokens)
         details = usage.get("prompt_tokens_details")
         if details:
@@ -46,6 +62,9 @@ class ChatReader(Reader):
         self._text: "list[str]" = []
 
     def take(self, event: "dict[str, Any]") -> bool:
+        if ("error" in event or event.get("object") == "error") and self._is_error(event):
+            return False
+        self.told = None
         usage = event.get("usage")
         if usage:
             self._usage(usage)
@@ -57,7 +76,7 @@ class ChatReader(Reader):
         if finish is not None:
             self.finish = finish
         pieces = self._pieces(choice)
-        self._text.extend(pieces)
+        self._text += pieces
         return bool(pieces)
 
     def _pieces(self, choice: "dict[str, Any]") -> "list[str]":
@@ -85,6 +104,8 @@ class GenerateReader(Reader):
         self._ids: "list[list[int]]" = []
 
     def take(self, event: "dict[str, Any]") -> bool:
+        if ("error" in event or event.get("object") == "error") and self._is_error(event):
+            return False
         text, ids = event.get("text"), event.get("output_ids")
         more = self._meta(event.get("meta_info") or {})
         if text:
@@ -96,7 +117,7 @@ class GenerateReader(Reader):
 
     def _meta(self, meta: "dict[str, Any]") -> Optional[bool]:
         """Whether the count of output tokens grew, or None if it is not told."""
-        before = self.output_tokens
+        before = self.output_tokens or 0
         self._usage(meta)
         self.cached_tokens = _count(meta, "cached_tokens", self.cached_tokens)
         finish = meta.get("finish_reason")
@@ -105,9 +126,7 @@ class GenerateReader(Reader):
             if self.finish == "abort" and isinstance(finish, dict) and finish.get("message"):
                 self.error = f"aborted: {finish['message']}"
         self._speculation(meta)
-        if "completion_tokens" not in meta:
-            return None
-        return (self.output_tokens or 0) > (before or 0)
+        return None if self.told is None else self.told > before
 
     def _speculation(self, meta: "dict[str, Any]") -> None:
         self.verify_steps = _count(meta, "spec_verify_ct", self.verify_steps)
@@ -140,17 +159,6 @@ def reader_for(endpoint: str) -> Reader:
     if endpoint == CHAT:
         return ChatReader()
     return CompletionsReader() if endpoint == COMPLETIONS else GenerateReader()
-
-
-def error_in(event: "dict[str, Any]") -> Optional[str]:
-    """The text of an error event, or None. SGLang sends them inside a stream that began with 200."""
-    error = event if event.get("object") == "error" else event.get("error")
-    if error is None:
-        return None
-    if isinstance(error, dict):
-        code = error.get("code")
-        return f"error event: {error.get('message')}" + (f" ({code})" if code else "")
-    return f"error event: {error}"
 
 
 def _count(source: "dict[str, Any]", key: str, known: Optional[int]) -> Optional[int]:

@@ -8,7 +8,7 @@ from typing import Any, Optional, Tuple
 
 from .events import payload, split_events, stamps_of
 from .exchange import Exchange
-from .readers import Reader, error_in, reader_for
+from .readers import Reader, reader_for
 
 _RECORD_BYTES = 500
 _DONE = b"[DONE]"
@@ -50,39 +50,32 @@ class Reading:
         return wrong or self.reader.error or self._verdict()
 
     def _fold(self, body: bytes) -> Optional[str]:
-        events = split_events(body)
-        if events and events[-1][0] == _DONE:
+        """Take every event with its time; the first that is no event of the API, or None."""
+        datas, ends = split_events(body)
+        if datas and datas[-1] == _DONE:
             self._done = True
-            events.pop()
-        parsed, wrong = _parse([data for data, _ in events])
-        ends = [end for _, end in events[: len(parsed)]]
-        exchange = self.exchange
-        stamps = stamps_of(ends, exchange.framing.segments, exchange.read_ends, exchange.stamps)
+            datas.pop()
+        parsed, wrong = _parse(datas)
+        exchange, reader, output_ns = self.exchange, self.reader, self.output_ns
+        stamps = stamps_of(
+            ends[: len(parsed)], exchange.framing.segments, exchange.read_ends, exchange.stamps
+        )
         for event, stamp_ns in zip(parsed, stamps):
-            error = None
             try:
-                if "error" in event or event.get("object") == "error":
-                    error = error_in(event)
-                if error is None:
-                    self._take(event, stamp_ns)
+                is_output = reader.take(event)
             except _NOT_THE_API:
-                error = f"malformed event: {_short(_dump(event).encode())}"
-            if error is not None:
-                wrong = wrong or error
-        if self.output_ns:
+                wrong = wrong or f"malformed event: {_short(_dump(event).encode())}"
+                continue
+            if is_output:
+                output_ns.append(stamp_ns)
+                self._counted = reader.told
+                if stamp_ns == output_ns[0]:
+                    self.first_tokens = reader.told
+            if reader.finish is not None and self._finish_ns is None:
+                self._finish_ns = stamp_ns
+        if output_ns:
             self._last()
         return wrong
-
-    def _take(self, event: "dict[str, Any]", stamp_ns: int) -> None:
-        reader = self.reader
-        before = reader.output_tokens
-        if reader.take(event):
-            self.output_ns.append(stamp_ns)
-            self._counted = reader.output_tokens if reader.output_tokens != before else None
-            if stamp_ns == self.output_ns[0]:
-                self.first_tokens = self._counted
-        if reader.finish is not None and self._finish_ns is None:
-            self._finish_ns = stamp_ns
 
     def _last(self) -> None:
         """Tokens that show no text (held back, special) take time too: then the finish is the sign of the last one."""

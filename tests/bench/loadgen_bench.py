@@ -147,7 +147,7 @@ def own_client(core: str) -> Client:
         prompts = [f"{n} hello hello hello hello" for n in range(case.requests)]
         spec = build_spec(
             host="127.0.0.1", port=port, endpoint="chat", template=template, prompts=prompts,
-            concurrency=case.concurrency, record_chunks=case.gap_ms == 0,
+            concurrency=case.concurrency,
         )  # fmt: skip
         (folder / "spec.json").write_text(json.dumps(spec))
         argv = [sys.executable, "loadgen.pyz", "spec.json", "records.jsonl"]

@@ -76,6 +76,13 @@ def test_chunks_that_come_in_one_read_are_the_first_output_together():
     assert (record["first_ns"], record["last_ns"]) == (50 * MS, 70 * MS)
 
 
+def test_two_kinds_of_output_of_one_step_have_one_count():
+    step = event(chat_chunk(reasoning_content="so", usage=usage(2))) + event(chat_chunk("a", usage=usage(2)))
+    end = event(chat_chunk("b", usage=usage(3), finish_reason="stop")) + LAST_CHUNK
+    record = read([(40, HEAD), (50, step), (60, end)])
+    assert (record["first_tokens"], record["output_tokens"], record["chunks"]) == (2, 3, 3)
+
+
 def test_cached_tokens_are_those_the_server_reports():
     assert read(stream([(5, chat_chunk("a")), (6, usage_chunk(1, cached=64))]))["cached_tokens"] == 64
     assert read(stream([(5, chat_chunk("a")), (6, usage_chunk(1))]))["cached_tokens"] is None
