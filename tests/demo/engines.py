@@ -77,6 +77,8 @@ class EngineProcess:
         self.port = free_port()
         self.log_file = log
         self.base = f"http://127.0.0.1:{self.port}"
+        # One client for all: a new one takes tens of ms, and requests would not run together.
+        self.client = httpx.Client(base_url=self.base, timeout=20, limits=httpx.Limits(max_connections=None))
         base_env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(site), "PYTHONUNBUFFERED": "1"}
         argv = [sys.executable, "-m", "sglang.launch_server"]
         if "--model-path" not in flags:
@@ -99,7 +101,7 @@ class EngineProcess:
     def health(self) -> int | None:
         """Status of /health; None: refused."""
         with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"{self.base}/health", timeout=10).status_code
+            return self.client.get("/health").status_code
         return None
 
     def wait_ready(self, limit_s: float = 20.0) -> EngineProcess:
@@ -113,10 +115,10 @@ class EngineProcess:
         raise AssertionError(f"not ready:\n{self.log[-2000:]}")
 
     def get(self, path: str) -> Any:
-        return httpx.get(self.base + path, timeout=10).raise_for_status().json()
+        return self.client.get(path).raise_for_status().json()
 
     def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
-        return httpx.post(self.base + path, json=body, timeout=20)
+        return self.client.post(path, json=body)
 
     def generate(self, text: str, tokens: int, **params: Any) -> dict[str, Any]:
         sampling = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True, **params}
@@ -125,7 +127,7 @@ class EngineProcess:
     def events(self, path: str, body: dict[str, Any]) -> list[Any]:
         """All events of a stream; the end mark is checked and left out."""
         found: list[str] = []
-        with httpx.stream("POST", self.base + path, json={**body, "stream": True}, timeout=20) as response:
+        with self.client.stream("POST", path, json={**body, "stream": True}) as response:
             assert response.status_code == 200, response.read()
             found = [line[len("data: ") :] for line in response.iter_lines() if line.startswith("data: ")]
         assert found[-1] == "[DONE]"
@@ -143,6 +145,7 @@ class EngineProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(5)
+        self.client.close()
 
 
 @contextlib.contextmanager

@@ -135,7 +135,7 @@ def test_above_the_threshold_steps_are_plain_and_counted(
     at_concurrency(engine, 3)
     low = engine.state()["dynspec_stats"]
     assert (low["mode"], low["transitions"], low["plain_steps"]) == ("speculate", 0, 0)
-    at_concurrency(engine, 9, tokens=400)
+    at_concurrency(engine, 9, tokens=600)
     high = engine.state()["dynspec_stats"]
     assert high["plain_steps"] > 0
     assert high["transitions"] >= 1

@@ -242,6 +242,20 @@ def test_a_second_engine_on_a_full_gpu_runs_out_of_memory(client: paramiko.SSHCl
         os.kill(pid, signal.SIGKILL)
 
 
+def test_more_ranks_than_gpus_do_not_start(client: paramiko.SSHClient) -> None:
+    code, _, err = run(
+        client, "~/venv/bin/python3 -m sglang.launch_server --model-path /models/demo-8b --tp-size 2"
+    )
+    assert code != 0
+    assert b"TP1] Scheduler hit an exception: RuntimeError: CUDA error: invalid device ordinal" in err
+
+
+def test_a_model_that_is_not_there_is_named(client: paramiko.SSHClient) -> None:
+    code, _, err = run(client, "~/venv/bin/python3 -m sglang.launch_server --model-path /models/absent")
+    assert code == 1
+    assert b"Can't load the configuration of '/models/absent'" in err
+
+
 def test_an_unknown_field_is_refused_as_by_the_real_tool(client: paramiko.SSHClient) -> None:
     code, _, err = run(client, "nvidia-smi --query-gpu=colour --format=csv")
     assert code == 2

@@ -65,7 +65,7 @@ def test_native_slots_rest_speculation_above_the_threshold(tmp_path: Path, start
     engine = start(*EAGLE3, *adaptive, "--max-running-requests", "64", tree=tree).wait_ready()
     at_concurrency(engine, 4)
     assert "Switch adaptive runtime state" not in engine.log
-    at_concurrency(engine, 12, tokens=300)
+    at_concurrency(engine, 12, tokens=600)
     switches = re.findall(r"Switch adaptive runtime state: steps (\d) -> (\d)", engine.log)
     assert switches[0] == ("3", "0")
     assert "dynspec_stats" not in engine.state()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from itertools import pairwise
@@ -249,6 +250,7 @@ def test_health_generate_makes_a_token_and_is_not_counted(engine: EngineProcess)
         ("/generate", {"text": "a", "sampling_params": {"max_new_tokens": 10**6}}, 400, "context length"),
         ("/v1/chat/completions", {"messages": []}, 400, "at least one message"),
         ("/v1/completions", {"prompt": "a", "n": 2}, 400, "n > 1 is not simulated"),
+        ("/generate", {"text": "a", "sampling_params": "hot"}, 500, "Internal server error"),
         ("/nothing", {}, 404, "Not Found"),
     ],
 )
@@ -272,3 +274,24 @@ def wait_idle(engine: EngineProcess) -> None:
     while metric(engine, "num_running_reqs"):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_body_of_unknown_length_is_refused_and_the_server_lives_on(engine: EngineProcess) -> None:
+    answer = httpx.post(engine.base + "/generate", content=iter([b"{}"]))
+    assert answer.status_code == 411
+    assert engine.health() == 200
+
+
+def test_requests_on_one_connection_are_answered_in_order(engine: EngineProcess) -> None:
+    body = b'{"text": "pipelined", "sampling_params": {"temperature": 0, "max_new_tokens": 3}}'
+    request = b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    last = b"GET /model_info HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", engine.port), timeout=10) as raw:
+        for byte in request + request + last:  # byte by byte: heads and bodies arrive in pieces
+            raw.sendall(bytes([byte]))
+        answer = b""
+        while piece := raw.recv(65536):
+            answer += piece
+    assert answer.count(b"HTTP/1.1 200 OK") == 3
+    assert answer.count(b'"completion_tokens": 3') == 2
+    assert answer.endswith(b"}")

@@ -75,6 +75,7 @@ class Boot:
         """Raises Ended when a fault or a lack of memory ends the start."""
         if self._faults.has("leak-secret"):
             self._log.info("environment: HF_TOKEN=%s", os.environ.get("HF_TOKEN"))
+        self._check_ranks()
         self._spawn_ranks()
         self._log.info("Init torch distributed begin.")
         await self._ticks(2)
@@ -222,6 +223,15 @@ class Boot:
     async def _ticks(self, count: float) -> None:
         """Twentieths of the start-up time."""
         await asyncio.sleep(count * self._tick_s)
+
+    def _check_ranks(self) -> None:
+        if self._memory.gpus is not None and self._tp > self._memory.gpus:
+            self.rank_log(self._memory.gpus).error(
+                "Scheduler hit an exception: RuntimeError: CUDA error: invalid device ordinal "
+                "(tp_size=%d on a node with %d GPUs)",
+                *(self._tp, self._memory.gpus),
+            )
+            raise Ended(-signal.SIGKILL)
 
     def _spawn_ranks(self) -> None:
         folder = self._memory.folder

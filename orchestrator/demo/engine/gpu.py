@@ -26,15 +26,17 @@ class OutOfMemory(Exception):
 class Memory:
     """What this process holds on one simulated GPU. Without a node folder nothing is kept."""
 
-    def __init__(self, folder: Path | None, index: int, total_mib: int) -> None:
+    def __init__(self, folder: Path | None, index: int, total_mib: int, gpus: int | None = None) -> None:
         self.folder = folder
+        self.gpus = gpus  # how many the node has; None: not known
         self.index = index
         self.total_mib = total_mib
 
     @classmethod
     def of_node(cls, node: Mapping[str, Any], index: int) -> Memory:
         folder = node.get("gpu_dir")
-        return cls(Path(folder) if folder else None, index, int(node.get("gpu_memory_mib", 143771)))
+        total_mib = int(node.get("gpu_memory_mib", 143771))
+        return cls(Path(folder) if folder else None, index, total_mib, node.get("gpus"))
 
     def hold(self, mib: int) -> None:
         """Set what this process holds. OutOfMemory if others leave less than that."""

@@ -14,7 +14,14 @@ if TYPE_CHECKING:  # Python 3.8 cannot subscript these when it runs
     Handler = Callable[["HttpRequest"], Awaitable["HttpResponse | None"]]
 
 _REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed"}
-_REASONS.update({413: "Payload Too Large", 500: "Internal Server Error", 503: "Service Unavailable"})
+_REASONS.update(
+    {
+        411: "Length Required",
+        413: "Payload Too Large",
+        500: "Internal Server Error",
+        503: "Service Unavailable",
+    }
+)
 MAX_BODY = 64 * 1024 * 1024
 
 
@@ -134,8 +141,9 @@ class Connection(asyncio.Protocol):
             name, _, value = line.partition(":")
             headers[name.strip().lower()] = value.strip()
         size = int(headers.get("content-length", "0") or 0)
-        if size > MAX_BODY or len(lines[0].split()) != 3:
-            self._refuse(413 if size > MAX_BODY else 400)
+        refused = _refusal(lines[0], headers, size)
+        if refused:
+            self._refuse(refused)
             return None
         if len(rest) < size:
             return None
@@ -153,6 +161,9 @@ class Connection(asyncio.Protocol):
             response = await self._handler(request)
         except ValueError as error:
             response = HttpResponse.json({"error": {"message": str(error)}}, 400)
+        except (TypeError, KeyError, AttributeError) as error:
+            self._log.exception("Error in request")
+            response = HttpResponse.json({"error": {"message": f"Internal server error: {error}"}}, 500)
         status = 200 if response is None else response.status
         self._log.info('%s - "%s %s HTTP/1.1" %d', self._peer, request.method, request.path, status)
         if response is not None:
@@ -169,6 +180,15 @@ class Connection(asyncio.Protocol):
             f"content-length: {len(response.body)}\r\ncontent-type: {response.content_type}\r\n\r\n"
         )
         self.write(head.encode("latin-1") + response.body)
+
+
+def _refusal(line: str, headers: dict[str, str], size: int) -> int:
+    """The status for a request that cannot be read, or 0."""
+    if len(line.split()) != 3:
+        return 400
+    if "chunked" in headers.get("transfer-encoding", ""):
+        return 411
+    return 413 if size > MAX_BODY else 0
 
 
 async def listen(handler: Handler, host: str, port: int, log: logging.Logger) -> asyncio.AbstractServer:
