@@ -65,6 +65,26 @@ def summarise(
     }
 
 
+def unclaimable(summary: Mapping[str, Any]) -> tuple[str, ...]:
+    """Why nothing can be claimed from what was measured (exit 6); empty where something can.
+
+    Every arm needs a valid point, and every pair that is to be compared a point that is valid on both sides. One boot
+    an arm is no fault here: the report gives estimates then, and no verdict.
+    """
+    reasons = []
+    for name, arm in summary["arms"].items():
+        if not any(point["valid"] for point in arm["points"]):
+            causes = dict.fromkeys(
+                reason.split(":")[0] for point in arm["points"] for reason in point["reasons"]
+            )
+            why = f" ({', '.join(causes)})" if causes else ""
+            reasons.append(f"{name} has no valid point{why}")
+    for verdict in summary["verdicts"]:
+        if "change" not in verdict:
+            reasons.append(f"{verdict['arm']} and {verdict['against']} have no valid point in common")
+    return tuple(reasons)
+
+
 def fold_arm(name: str, points: Sequence[PointResult], notes: Sequence[str] = ()) -> ArmSummary:
     """One arm over its boots, by position in the sweep."""
     own = [point for point in points if point.arm == name]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from orchestrator.model.result import BootTrace, Series
+from orchestrator.validity import GpuWindow
 
 _WORTH = re.compile(r"Decode batch|dynspec: speculation|Switch adaptive")
 _STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,](\d+))?((?: [A-Z]{2,4}\d+)*)\]")
@@ -139,6 +140,38 @@ def read_gpu_csv(lines: Iterable[str]) -> tuple[Series, ...]:
             times = sorted(by_time)
             found.append(Series(name, unit, tuple(times), tuple(fold(by_time[t]) for t in times)))
     return tuple(found)
+
+
+# Bits of nvidia-smi's clocks_event_reasons.active (clocks_throttle_reasons.active before driver 535). Idle is no limit.
+EVENT_BITS = {
+    0x2: "applications_clocks_setting",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+_EVENT_COLUMNS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
+
+
+def gpu_window(lines: Iterable[str], begin_utc_s: float, end_utc_s: float) -> GpuWindow | None:
+    """What limited the clocks between two moments; None where the samples do not tell."""
+    seen: set[str] = set()
+    told = False
+    for row in csv.DictReader(lines):
+        at = _float(row.get("utc_s"))
+        mask = next((row[name] for name in _EVENT_COLUMNS if row.get(name)), None)
+        if at is None or mask is None or not begin_utc_s <= at <= end_utc_s:
+            continue
+        try:
+            bits = int(mask, 16)
+        except ValueError:
+            continue  # [N/A], [Not Supported]
+        told = True
+        seen |= {name for bit, name in EVENT_BITS.items() if bits & bit}
+    return GpuWindow(frozenset(seen)) if told else None
 
 
 def _float(text: str | None) -> float | None:

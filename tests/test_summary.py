@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.model.experiment import Arm
 from orchestrator.roles import roles
-from orchestrator.summary import summarise
+from orchestrator.summary import summarise, unclaimable
 from tests.report.example_runs import ARMS, EAGLE3, SWEEP, order, points, summary
 
 
@@ -160,3 +160,17 @@ def test_a_run_that_measured_nothing_has_an_empty_summary():
     result = summarise([], arms=ARMS)
     assert [len(arm["points"]) for arm in result["arms"].values()] == [0, 0, 0]
     assert (result["verdicts"], result["crossover"]) == ([], [])
+
+
+def test_an_arm_without_a_valid_point_leaves_nothing_to_claim():
+    spoiled = summary(invalid={("eagle3", c): ("client_bound: late",) for c in SWEEP})
+    assert unclaimable(spoiled) == ("eagle3 has no valid point (client_bound)",)
+
+
+def test_arms_without_a_common_valid_point_leave_nothing_to_claim():
+    halves = {("eagle3", c): ("x: y",) for c in SWEEP[:3]} | {("baseline", c): ("x: y",) for c in SWEEP[3:]}
+    assert "eagle3 and baseline have no valid point in common" in unclaimable(summary(invalid=halves))
+
+
+def test_one_boot_and_a_few_invalid_points_are_no_fault():
+    assert unclaimable(summary(1, invalid={("eagle3", 70): ("admission_limit: 48",)})) == ()

@@ -11,7 +11,7 @@ from orchestrator.model.result import Series
 from orchestrator.recommend import native_config, recommend
 from orchestrator.summary import summarise
 from orchestrator.switching import resume_penalty, straddle
-from orchestrator.trace import boot_trace, read_gpu_csv, read_log, thin
+from orchestrator.trace import boot_trace, gpu_window, read_gpu_csv, read_log, thin
 from orchestrator.verdict import Side
 from tests.report.example_runs import ARMS, EAGLE3, points, summary
 
@@ -219,3 +219,18 @@ def test_a_boot_becomes_one_trace_for_the_report():
     assert trace.accept_length.values[0] == 2.5
     assert trace.switches[0] == (12.0, False)
     assert len(trace.gpu) == 5
+
+
+MASKED = """utc_s,elapsed_s,index,clocks_event_reasons.active
+10.0,0.0,0,0x0000000000000001
+11.0,1.0,0,0x0000000000000044
+12.0,2.0,0,[N/A]
+13.0,3.0,0,0x0000000000000020"""
+
+
+def test_what_limited_the_clocks_is_read_for_the_time_of_the_load_only():
+    rows = MASKED.splitlines()
+    assert gpu_window(rows, 10.5, 12.5).throttle == {"sw_power_cap", "hw_thermal_slowdown"}
+    assert gpu_window(rows, 9.0, 10.5).throttle == frozenset()  # idle limits nothing
+    assert gpu_window(rows, 11.5, 12.5) is None  # not a number is unknown
+    assert gpu_window(CSV.splitlines(), 0.0, 99.0) is None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.model.result import RunInfo
-from orchestrator.report.costs import cost_lines
+from orchestrator.report.costs import cost_lines, latency_lines, load_lines
 from orchestrator.report.text import concurrency, levels, listed, percent, percent_range, plural
 
 Summary = dict[str, Any]
@@ -45,7 +45,9 @@ def beyond_verdicts(summary: Summary, info: RunInfo) -> list[str]:
     lines += _power_lines(summary)
     lines += [line for verdict in summary["verdicts"] if (line := _drift_line(verdict))]
     lines += _loss_lines(summary)
+    lines += latency_lines(summary)
     lines += cost_lines(summary)
+    lines += load_lines(summary, info)
     lines += [f"{arm} was not run: {why}." for arm, why in info.unsupported.items()]
     return list(dict.fromkeys(lines))
 

@@ -1,10 +1,11 @@
-"""What switching costs and whether the text is the same, in sentences. Pure; from `summary.json`."""
+"""What switching costs, what one user sees, whether text and load are the same, in sentences. Pure."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.report.text import listed, percent, percent_range, plural
+from orchestrator.model.result import RunInfo
+from orchestrator.report.text import concurrency, levels, listed, percent, percent_range, plural
 
 _SIDES = (
     ("above", "above its threshold", "disabled tax"),
@@ -47,3 +48,51 @@ def _equality(item: dict[str, Any]) -> str:
         f"Same text: {item['arm']} gives the baseline's output in {own} of {plural(item['pairs'], 'comparison')}; "
         f"{beside}.{called}"
     )
+
+
+def latency_lines(summary: dict[str, Any]) -> list[str]:
+    """The same question for one user: where the time per output token crosses the baseline's."""
+    found = []
+    for item in summary["crossover"]:
+        if item["metric"] != "tpot_p50" or item["against"] != summary["roles"]["baseline"]:
+            continue
+        head = f"For one user's speed (median time per output token) {item['arm']}"
+        if item["kind"] == "crosses":
+            turns = {"worse": "stops", "better": "starts"}
+            at = [
+                f"{turns[c['turns']]} paying at about {concurrency(c['concurrency'])}"
+                for c in item["crossings"]
+            ]
+            found.append(f"{head} {listed(at)} concurrent requests.")
+        elif item["kind"] in ("never", "always"):
+            where = item["worse_at"] if item["kind"] == "never" else item["better_at"]
+            found.append(f"{head} is {'slower' if item['kind'] == 'never' else 'faster'} at {levels(where)}.")
+    return found
+
+
+def load_lines(summary: dict[str, Any], info: RunInfo) -> list[str]:
+    """What was sent, from where, and whether every arm got the same."""
+    lines = []
+    if info.prompts_random:
+        lines.append(
+            "The prompts are random tokens: how many drafts are accepted on them says nothing about real text."
+        )
+    kind = {"closed": "closed (a new request when one ends, so no claim on a request rate)"}.get(
+        info.load, info.load
+    )
+    prompts = f"; prompts: {info.prompts}" if info.prompts else ""
+    lines.append(f"Load: {kind}, generated on the {info.load_from}{prompts}{_bodies(summary)}.")
+    return lines
+
+
+def _bodies(summary: dict[str, Any]) -> str:
+    digests: dict[int, set[str]] = {}
+    for arm in summary["arms"].values():
+        for point in arm["points"]:
+            digests.setdefault(point["index"], set()).update(boot["bodies_sha256"] for boot in point["boots"])
+    if not digests or "" in set().union(*digests.values()):
+        return ""
+    if any(len(own) > 1 for own in digests.values()):
+        return "; NOT the same request bodies for all arms"
+    first = min(digests)
+    return f"; the same request bodies in the same order for all arms (first point: sha256 {min(digests[first])[:12]})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.model.result import FailureCard, RunInfo
 from orchestrator.report.answer import SIMULATED, Summary, answer, supporting
-from orchestrator.report.tables import Row, build
+from orchestrator.report.tables import THIN_TAIL, Row, build
 from orchestrator.report.text import clean
 
 _HEADS = (
@@ -53,7 +53,8 @@ def _table_blocks(summary: Summary) -> list[str]:
     lines += [f"| {' | '.join(_cells(row))} |" for row in table.rows]
     reasons = [f"{i}. {escape(reason)}" for i, reason in enumerate(table.reasons, 1)]
     notes = ["What the numbers in brackets say:\n\n" + "\n".join(reasons)] if reasons else []
-    return ["\n".join(lines), *notes]
+    thin = [escape(THIN_TAIL)] if any(row.ttft_p99.endswith("*") for row in table.rows) else []
+    return ["\n".join(lines), *thin, *notes]
 
 
 def _cells(row: Row) -> list[str]:
@@ -65,7 +66,7 @@ def _cells(row: Row) -> list[str]:
         row.change,
         f"**{row.verdict}**" if row.verdict in ("better", "worse") else row.verdict,
         row.ttft_p50,
-        row.ttft_p99,
+        escape(row.ttft_p99),
         row.tpot,
         row.accept_length,
         row.counts.replace("/", " / "),

@@ -14,6 +14,7 @@ from orchestrator.report.text import ABSENT, half_width, milliseconds, number, p
 class Row:
     """One arm at one position of the sweep; the rate of an invalid point is in parentheses."""
 
+    index: int  # position in the sweep; a concurrency may stand there twice
     concurrency: int
     arm: str
     valid: bool
@@ -22,7 +23,7 @@ class Row:
     change: str  # against the baseline
     verdict: str
     ttft_p50: str  # ms
-    ttft_p99: str  # ms
+    ttft_p99: str  # ms; with * where it is the slowest request only
     tpot: str  # ms/token, median
     accept_length: str
     counts: str  # ok/failed/attempted
@@ -33,6 +34,10 @@ class Row:
 class Table:
     rows: tuple[Row, ...]
     reasons: tuple[str, ...]  # reason n is marks[n]
+
+
+THIN = 100  # ok requests of a boot, below which a nearest-rank p99 is simply the slowest
+THIN_TAIL = f"* p99 of fewer than {THIN} requests a boot: the slowest one."
 
 
 def build(summary: Summary) -> Table:
@@ -56,6 +61,7 @@ def _row(summary: Summary, arm: str, point: dict[str, Any], reasons: list[str]) 
     rate = metrics.get("output_tps")
     value = number(rate["value"] if rate else None)
     return Row(
+        point["index"],
         point["concurrency"],
         arm,
         point["valid"],
@@ -64,12 +70,17 @@ def _row(summary: Summary, arm: str, point: dict[str, Any], reasons: list[str]) 
         percent(verdict.get("change")) if point["valid"] else ABSENT,
         _call(verdict) if point["valid"] else "invalid",
         milliseconds(_value(metrics, "ttft_p50")),
-        milliseconds(_value(metrics, "ttft_p99")),
+        _p99(point, milliseconds(_value(metrics, "ttft_p99"))),
         milliseconds(_value(metrics, "tpot_p50")),
         _accept(summary, arm, metrics),
         f"{point['ok']}/{point['failed']}/{point['attempted']}",
         _marks(point, reasons),
     )
+
+
+def _p99(point: dict[str, Any], shown: str) -> str:
+    thin = min((boot["ok"] for boot in point["boots"]), default=0) < THIN
+    return f"{shown}*" if thin and shown != ABSENT else shown
 
 
 def _value(metrics: dict[str, Any], name: str) -> float | None:

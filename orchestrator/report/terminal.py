@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.model.result import FailureCard, RunInfo
 from orchestrator.report.answer import SIMULATED, Summary, answer, supporting
-from orchestrator.report.tables import Row, build
+from orchestrator.report.tables import THIN_TAIL, Row, build
 from orchestrator.report.text import ABSENT, clean
 
 if TYPE_CHECKING:
@@ -156,6 +156,8 @@ def _legend(rows: tuple[Row, ...]) -> str:
         text += " 1 boot (?): no interval and no verdict."
     if any(row.verdict == "noise" for row in rows):
         text += " noise: not told apart at 95%."
+    if any(row.ttft_p99.endswith("*") for row in rows):
+        text += f" {THIN_TAIL}"
     if any(not row.valid for row in rows):
         text += " In parentheses: not valid, nothing is claimed from it."
     return text

@@ -14,6 +14,7 @@ import pytest
 from orchestrator.gate import gate
 from orchestrator.model.experiment import Arm, Gate
 from orchestrator.report import exports, junit
+from orchestrator.report.files import report_files
 from orchestrator.summary import summarise
 from tests.report.example_runs import ARMS, CARD, INFO, points, summary
 from tests.wheels import wheel_tree
@@ -112,3 +113,10 @@ def test_the_arms_are_named_in_every_export():
         junit.render(SHOWN, INFO),
     ):
         assert all(arm.name in text for arm in ARMS)
+
+
+def test_the_files_of_a_report_are_those_asked_for_and_the_data():
+    assert set(report_files(SHOWN, INFO, ["terminal"])) == {"summary.csv", "bench_serving.jsonl"}
+    files = report_files(SHOWN, INFO, ["terminal", "html", "md", "junit"])
+    assert set(files) == {"summary.csv", "bench_serving.jsonl", "report.html", "report.md", "junit.xml"}
+    assert all(files.values())

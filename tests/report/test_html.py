@@ -123,6 +123,17 @@ def test_an_invalid_point_is_drawn_hollow_and_linked_to_its_reason():
     assert f'<li id="reason-1">{REASON}</li>' in page
 
 
+def test_the_same_concurrency_twice_keeps_both_results_and_both_marks():
+    twice = [replace(p, concurrency=10) if p.concurrency == 30 else p for p in points(3)]
+    bad = [
+        replace(p, valid=False, reasons=(REASON,)) if (p.arm, p.index) == ("eagle3", 4) else p for p in twice
+    ]
+    page = render(summarise(bad, arms=ARMS), INFO)
+    matrix = page[page.index('class="validity"') :]
+    row = re.search(r"<tr><th[^>]*>eagle3</th>(.*?)</tr>", matrix)[1]
+    assert re.findall(r'class="badge (\w+)"', row) == ["ok", "ok", "ok", "ok", "bad", "ok"]
+
+
 def test_strips_shade_where_speculation_was_off():
     page = render(*RUNS["crossing"])
     assert "7 switches; shaded where speculation was off" in page

@@ -168,3 +168,33 @@ def test_text_from_the_node_cannot_steer_the_terminal():
     for text in (terminal.to_text(shown, info, width=140), markdown.render(shown, info)):
         assert not {"\x1b", "\x07", "\x9b", "\u202e", "\r", "\x00"} & set(text)
         assert "owned" in text
+
+
+def test_a_p99_of_few_requests_is_marked_as_the_slowest_one():
+    text = terminal.to_text(summary(), INFO, width=140)
+    assert "90.0*" in text  # 8 requests a boot
+    assert "* p99 of fewer than 100 requests a boot: the slowest one." in text
+    row = next(line for line in text.splitlines() if "560/0/560" in line or "1680/0/1680" in line)
+    assert "753 " in row  # 560 requests a boot
+
+
+def test_random_prompts_are_warned_about_and_the_load_is_named():
+    info = replace(INFO, prompts_random=True, prompts="input_ids", load_from="controller")
+    text = terminal.to_text(summary(), info, width=500)
+    assert "The prompts are random tokens" in text
+    assert (
+        "generated on the controller; prompts: input_ids; the same request bodies in the same order" in text
+    )
+    assert "random tokens" not in terminal.to_text(summary(), INFO, width=500)
+
+
+def test_other_bodies_for_some_arm_are_said_loudly():
+    measured = [replace(p, bodies_sha256="cd" * 32) if p.arm == "eagle3" else p for p in points()]
+    assert "NOT the same request bodies" in terminal.to_text(summarise(measured, arms=ARMS), INFO, width=500)
+
+
+def test_a_single_users_speed_has_its_own_crossing():
+    assert (
+        "For one user's speed (median time per output token) eagle3 stops paying at about 1"
+        in terminal.to_text(summary(5), INFO, width=500)
+    )

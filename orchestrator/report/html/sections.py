@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.model.result import FailureCard, RunInfo
 from orchestrator.report.answer import Summary
 from orchestrator.report.html.tags import Child, Markup, el
-from orchestrator.report.tables import Row, Table
+from orchestrator.report.tables import THIN_TAIL, Row, Table
 from orchestrator.report.text import ABSENT, percent, percent_range
 
 _HEADS = (
@@ -41,7 +41,9 @@ def results(table: Table) -> Markup:
         group.append(_result_row(row, first=row.concurrency != current))
         current = row.concurrency
     bodies += [el("tbody", group)] if group else []
-    return scroll("Results", el("table", el("thead", el("tr", heads)), bodies, class_="results"))
+    results_table = scroll("Results", el("table", el("thead", el("tr", heads)), bodies, class_="results"))
+    thin = any(row.ttft_p99.endswith("*") for row in table.rows)
+    return el("div", results_table, el("p", THIN_TAIL, class_="footnote") if thin else None)
 
 
 def _result_row(row: Row, *, first: bool) -> Markup:
@@ -83,20 +85,20 @@ def _marks(row: Row) -> Markup | None:
 
 def validity(summary: Summary, table: Table) -> Markup:
     """A matrix of arms and positions, then the reasons by number."""
-    marks = {(row.arm, row.concurrency): row for row in table.rows}
-    levels = sorted({row.concurrency for row in table.rows})
-    head = el(
-        "tr", el("th", "Arm", scope="col", class_="left"), [el("th", str(c), scope="col") for c in levels]
-    )
+    cells = {(row.arm, row.index): row for row in table.rows}
+    places = list(dict.fromkeys((row.index, row.concurrency) for row in table.rows))
+    head = [el("th", "Arm", scope="col", class_="left"), *(el("th", str(c), scope="col") for _, c in places)]
     rows = [
         el(
             "tr",
             el("th", name, scope="row", class_="left"),
-            [_validity_cell(marks.get((name, c))) for c in levels],
+            [_validity_cell(cells.get((name, i))) for i, _ in places],
         )
         for name in summary["arms"]
     ]
-    matrix = scroll("Validity", el("table", el("thead", head), el("tbody", rows), class_="validity"))
+    matrix = scroll(
+        "Validity", el("table", el("thead", el("tr", head)), el("tbody", rows), class_="validity")
+    )
     reasons = [el("li", reason, id=f"reason-{i}") for i, reason in enumerate(table.reasons, 1)]
     return el("div", matrix, el("ol", reasons, class_="reasons") if reasons else None)
 
