@@ -23,6 +23,7 @@ from .logfile import LogFile
 from .wire import AgentError, Link, Message
 
 _AFTER_FAILURE_S = 10.0
+_AFTER_SIGNAL_S = 0.5
 _WAKE_S = 0.25
 _DEED_GRACE_S = 2.0  # how long an unwind waits, over its limit, for a deed to notice that it should give up
 _ANSWER_S = 2.0
@@ -87,6 +88,8 @@ class Guardian:
         while not self._unwound.is_set():
             for key, _ in selector.select(_WAKE_S):
                 key.data()
+                if key.fileobj == wake:  # a child ended: look soon, but not once for each of a thousand
+                    next_look = min(next_look, time.monotonic() + _AFTER_SIGNAL_S)
             self._watch()
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + self._look()

@@ -13,6 +13,7 @@ from .wire import AgentError, Message
 
 _MAX_BODY_BYTES = 4 * 1024 * 1024
 _LOOK_S = 0.25
+_BROKEN_GRACE_S = 0.5
 
 Alive = Callable[[], bool]
 
@@ -81,8 +82,18 @@ class _Watch:
         if self._fired:
             raise ConnectionError("the connection was cut")
 
+    def _has_ended(self, error: Exception) -> bool:
+        """A broken connection is often the first sign of an end; the word of it may be a moment behind."""
+        patience_s = 0.0 if isinstance(error, (ConnectionRefusedError, socket.timeout)) else _BROKEN_GRACE_S
+        until = time.monotonic() + patience_s
+        while self._server_alive():
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.02)
+        return True
+
     def explain(self, what: str, error: Exception, timeout_s: float) -> AgentError:
-        if not self._server_alive():
+        if self._has_ended(error):
             return AgentError("exited", "{}: the server has ended".format(what))
         if isinstance(error, socket.timeout) or time.monotonic() >= self._deadline:
             return AgentError("timeout", "{}: no whole answer within {:g} s".format(what, timeout_s))

@@ -15,6 +15,8 @@ from .wire import AgentError
 # Names of our own variables; none of them reaches the server.
 HOME_VARIABLE = "DYNSPEC_HOME"
 LOCK_VARIABLE = "DYNSPEC_LOCK_NAME"
+# A CI runner ends whatever process carries these when its job ends.
+CI_VARIABLES = frozenset(["RUNNER_TRACKING_ID"])
 
 
 def home() -> str:

@@ -8,7 +8,7 @@ import subprocess
 import time
 from typing import Dict, List, Mapping, NamedTuple, Optional, Set
 
-from . import ending, ports, procs
+from . import ending, places, ports, procs
 from .children import Children
 from .ending import Ended
 from .procs import Identity, Stat
@@ -16,7 +16,6 @@ from .wire import AgentError, Message
 
 TAIL_LINES = 20
 _TAIL_BYTES = 64 * 1024
-_OWN_VARIABLES = ("RUNNER_TRACKING_ID",)
 
 
 class Launch(NamedTuple):
@@ -34,7 +33,7 @@ def environment(over: Mapping[str, Optional[str]], marker: str) -> Dict[str, str
     merged = {
         key: value
         for key, value in os.environ.items()
-        if not key.startswith("DYNSPEC_") and key not in _OWN_VARIABLES
+        if not key.startswith("DYNSPEC_") and key not in places.CI_VARIABLES
     }
     merged["PYTHONUNBUFFERED"] = "1"
     for name, value in over.items():

@@ -70,6 +70,7 @@ def spawn(given: Message) -> Message:
         [*places.own_python(), places.agent_file(), "guardian"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if name not in places.CI_VARIABLES},
     )
     line = _exchange(process, encode(given))
     if not line:

@@ -29,7 +29,7 @@ from .wire import AgentError, Message, pack
 
 _READ_LIMIT_BYTES = 16 * 1024 * 1024
 _TAIL_LIMIT_BYTES = 4 * 1024 * 1024
-FORWARDED = frozenset(["apply", "verify", "free", "start", "server", "stop", "sample", "restore", "unwind"])
+FORWARDED = frozenset(["apply", "verify", "free", "start", "server", "stop", "sample", "restore"])
 
 
 class Context:
@@ -137,13 +137,25 @@ def attach(context: Context, given: Message) -> Message:
 def forward(verb: str) -> Verb:
     def ask(context: Context, given: Message) -> Message:
         link = context.link()
-        if verb == "unwind":
-            context.expect_end = True
         if verb == "start":
             context.server_ended = False
         return link.ask(verb, given)
 
     return ask
+
+
+def unwind(context: Context, given: Message) -> Message:
+    link = context.link()
+    context.expect_end = True
+    try:
+        return link.ask("unwind", given)
+    except AgentError as error:
+        context.expect_end = error.code == "dirty"
+        raise
+    finally:
+        if context.expect_end:  # it gave the node up, clean or not, and ends
+            context.guardian = None
+            link.close()
 
 
 def goodbye(context: Context, given: Message) -> Message:
@@ -230,6 +242,7 @@ VERBS: Dict[str, Verb] = {
     "guard": guard,
     "attach": attach,
     "goodbye": goodbye,
+    "unwind": unwind,
     "holders": holding,
     "http": http,
     "load": load,

@@ -88,7 +88,8 @@ class Client:
         self._waiting: dict[Any, Future[Json]] = {}
         self.events: queue.Queue[Json] = queue.Queue()
         self.banner = self._stdout.readline()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         for line in self._stdout:
@@ -150,6 +151,7 @@ class Client:
                 self.process.wait(timeout=5)
             except subprocess.TimeoutExpired:
                 self.kill()
+        self._reader.join(timeout=5)
         self._stdout.close()
 
 
