@@ -40,7 +40,10 @@ def make_key(path: Path, kind: str = "ed25519", comment: str = "", passphrase: s
 
 
 class Sshd:
-    """`options` are lines of sshd_config (a list repeats the keyword); `env` is what its sessions find set."""
+    """`options` are lines of sshd_config (a list repeats the keyword); `env` is what its sessions find set.
+
+    `wrapper` is a command that runs sshd somewhere else on this machine, where `address` is.
+    """
 
     def __init__(
         self,
@@ -52,6 +55,7 @@ class Sshd:
         env: Mapping[str, str] | None = None,
         client_options: Mapping[str, str] | None = None,
         address: str = "127.0.0.1",
+        wrapper: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self.name = name
@@ -73,6 +77,7 @@ class Sshd:
         self._host_key_kinds = tuple(host_keys)
         self._options = dict(options or {})
         self._client_options = dict(client_options or {})
+        self._wrapper = tuple(wrapper)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -149,11 +154,15 @@ class Sshd:
             PRIVILEGE_SEPARATION.mkdir(mode=0o755, exist_ok=True)
         config = self.folder / "sshd_config"
         for _ in range(5):  # somebody else may take the port between the choice and the start
-            self.port = free_port(self.address)
+            # Behind a wrapper any port is free; this one's address is of no interface here.
+            self.port = secrets.randbelow(10000) + 20000 if self._wrapper else free_port(self.address)
             config.write_text(self._config())
             with self.log.open("ab") as log:
                 self._process = subprocess.Popen(
-                    [binary, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                    [*self._wrapper, binary, "-D", "-e", "-f", str(config)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
                 )
             if self._wait_for_banner():
                 return

@@ -70,6 +70,8 @@ def main() -> None:
     header = json.loads(read_line())
     for blob in header["blobs"]:
         store(folder, blob["name"], read_exactly(blob["size"]))
+    if header["run"] is None:
+        return
     agent = os.path.join(folder, header["run"])
     # -I -S: neither PYTHON* variables, nor the working folder, nor an environment's .pth files reach the agent.
     os.execv(sys.executable, [sys.executable, "-I", "-S", agent, "serve"])

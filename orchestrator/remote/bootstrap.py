@@ -11,7 +11,7 @@ import hashlib
 import json
 import string
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -69,6 +69,9 @@ class Boot:
     home: str
     executable: str
 
+    def has(self, blob: Blob) -> bool:
+        return blob.name.removesuffix(".pyz") in self.have
+
     @classmethod
     def parse(cls, line: bytes) -> Self | None:
         """None for a line that is not the boot line: start files may print anything before it."""
@@ -89,10 +92,12 @@ def fetch_command(python: str, agent_path: str) -> str:
     return _sh(_FETCH, _escaped(python), _escaped(agent_path))
 
 
-def upload(have: Collection[str], blobs: Sequence[Blob], run: Blob) -> bytes:
-    """Header line and the bytes of those of `blobs` that the node does not have; `run` is the one to become."""
-    missing = [blob for blob in blobs if blob.name.removesuffix(".pyz") not in have]
-    header = {"blobs": [{"name": blob.name, "size": len(blob.data)} for blob in missing], "run": run.name}
+def upload(missing: Sequence[Blob], run: Blob | None) -> bytes:
+    """Header line and the bytes of `missing`; `run` is the file to become, None to end after storing."""
+    header = {
+        "blobs": [{"name": blob.name, "size": len(blob.data)} for blob in missing],
+        "run": run.name if run else None,
+    }
     return json.dumps(header).encode() + b"\n" + b"".join(blob.data for blob in missing)
 
 

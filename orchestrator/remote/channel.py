@@ -11,7 +11,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
@@ -74,9 +74,9 @@ class Channel:
         """Wait for the node's first words. Raises ConnectionFailed with what it printed instead."""
         return self._first_words(self._boot, timeout_s, python)
 
-    def launch(self, boot: Boot, blobs: Sequence[Blob], run: Blob) -> None:
-        """Send what is missing; requests may follow at once, they wait in the pipe for the agent."""
-        self._outbox.put(bootstrap.upload(boot.have, blobs, run))
+    def launch(self, boot: Boot, run: Blob) -> None:
+        """Send the agent unless it is there; requests may follow at once, they wait in the pipe for it."""
+        self._outbox.put(bootstrap.upload([] if boot.has(run) else [run], run))
 
     def ready(self, timeout_s: float) -> None:
         """Wait until the agent speaks. Raises ConnectionFailed for one that does not, or of another protocol."""

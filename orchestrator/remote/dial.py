@@ -11,6 +11,8 @@ from typing import Any
 from orchestrator.remote.ssh_config import HostConfig
 from orchestrator.remote.transport import Tail
 
+QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)  # Linux
+
 
 @dataclass(frozen=True)
 class Link:
@@ -24,6 +26,25 @@ class Link:
         return tuple(f"the ProxyCommand said: {line}" for line in lines[-5:])
 
 
+class PromptSocket(socket.socket):
+    """A TCP socket that neither holds back small packets nor acknowledgements.
+
+    sshd leaves Nagle's algorithm on: its second small packet waits for the acknowledgement of the first, which Linux
+    sends up to 40 ms late once it takes the connection for a conversation. The option is to be set after each read.
+    """
+
+    def connect(self, address: Any) -> None:
+        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        super().connect(address)
+
+    def recv(self, size: int, flags: int = 0, /) -> bytes:
+        data = super().recv(size, flags)
+        if QUICKACK is not None:
+            self.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)
+        return data
+
+
 def dial(hop: HostConfig, timeout_s: float) -> Link:
     """Connect to the first hop. Raises OSError (of the last address tried)."""
     return _proxy(hop.proxy_command) if hop.proxy_command else Link(_tcp(hop, timeout_s))
@@ -34,12 +55,9 @@ def _tcp(hop: HostConfig, timeout_s: float) -> socket.socket:
     for family, kind, proto, _, address in socket.getaddrinfo(
         hop.hostname, hop.port, hop.family, socket.SOCK_STREAM
     ):
-        link = socket.socket(family, kind, proto)
+        link = PromptSocket(family, kind, proto)
         try:
             link.settimeout(timeout_s)
-            # paramiko leaves Nagle's algorithm on: a small packet would wait for the answer to the one before.
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             link.connect(address)
         except OSError as error:
             link.close()

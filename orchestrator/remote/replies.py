@@ -86,8 +86,11 @@ class ServerState:
 
 @dataclass(frozen=True)
 class Beat:
+    """The guardian's state; without one the lease is None. `lock` says who holds the node (state, phase)."""
+
     lease_left_s: float | None
     server: ServerState | None
+    lock: LockFact | None = None
 
 
 @dataclass(frozen=True)
@@ -130,9 +133,12 @@ class ImportResult:
 
 @dataclass(frozen=True)
 class Smoke:
+    """`warnings` are the interpreter's; `output` is the last of what else the modules printed."""
+
     compile: tuple[CompileResult, ...]
     imports: tuple[ImportResult, ...]
     warnings: tuple[str, ...]
+    output: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -142,6 +148,7 @@ class Recovered:
     run_id: str
     restored: tuple[str, ...]
     stopped: tuple[int, ...]
+    kept: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -153,9 +160,15 @@ class Guard:
 
 @dataclass(frozen=True)
 class Attached:
+    """A guardian taken over: what it had done so far. `set`: the patch set applied last."""
+
     run_id: str
     journal: str
     state: str
+    workdir: str
+    set: str | None
+    files_changed: tuple[str, ...]
+    server: ServerState | None
 
 
 @dataclass(frozen=True)
@@ -187,7 +200,10 @@ class Holders:
 
 @dataclass(frozen=True)
 class Freed:
+    """`note` says what was not as clean as wished, e.g. that memory cannot be read on this node."""
+
     stopped: tuple[ProcessFact, ...]
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -199,10 +215,14 @@ class Started:
 
 @dataclass(frozen=True)
 class Stopped:
+    """The server's end. Survivors are an error, so the tuple is empty; `stopped`: pids that were ended."""
+
     exit_code: int | None
     signal: int | None
     survivors: tuple[Any, ...]
     gpu_wait_s: float | None
+    stopped: tuple[int, ...] = ()
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -241,15 +261,32 @@ class Restored:
 
 @dataclass(frozen=True)
 class Unwound:
-    stopped: Any
+    """The node was given back: pids ended, files put back, and what else there is to tell."""
+
+    stopped: tuple[int, ...]
     restored: tuple[str, ...]
     verified: bool
+    exit_code: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sampled:
+    note: str | None
+
+
+@dataclass(frozen=True)
+class RecoveredRuns:
+    recovered: tuple[Recovered, ...]
 
 
 @dataclass(frozen=True)
 class Status:
+    """Who holds the node and what runs there. `gpu_problem` set means that holders are unknown, not absent."""
+
     lock: LockFact | None
     journals: tuple[JournalFact, ...]
     server: ServerState | None
     holders: tuple[ProcessFact, ...]
     gpus: tuple[Gpu, ...]
+    gpu_problem: str | None = None

@@ -1,6 +1,7 @@
 """The node over SSH: one fabric connection a hop, each with its host key checked, keys only, and no prompt ever.
 
-Round trips are counted here: the socket sends without Nagle's delay, and a key is offered with its signature at once.
+Round trips are counted here: small packets and acknowledgements are not held back (dial.py), a key is offered with its
+signature at once (eager_auth.py), and compression keeps what follows within fewer TCP windows.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from paramiko.config import SSHConfig
 from orchestrator.errors import ConnectionLost, DynspecError
 from orchestrator.remote import identities
 from orchestrator.remote.dial import Link, dial
+from orchestrator.remote.eager_auth import EagerTransport
 from orchestrator.remote.forward import forward
 from orchestrator.remote.host_key import HostKeyCheck
 from orchestrator.remote.known_hosts import HostKey
@@ -177,6 +179,7 @@ def _connection(hop: HostConfig, stream: Any, check: HostKeyCheck, left_s: float
             "timeout": left_s,
             "banner_timeout": left_s,
             "auth_timeout": left_s,
+            "compress": True,
             "transport_factory": partial(_transport, check, left_s),
         },
     )
@@ -186,7 +189,7 @@ def _connection(hop: HostConfig, stream: Any, check: HostKeyCheck, left_s: float
 
 
 def _transport(check: HostKeyCheck, handshake_s: float, stream: Any, **options: Any) -> paramiko.Transport:
-    transport = paramiko.Transport(stream, **options)
+    transport = EagerTransport(stream, **options)
     transport.handshake_timeout = handshake_s
     security = transport.get_security_options()
     security.key_types = check.algorithms(tuple(security.key_types))

@@ -77,7 +77,7 @@ def python_at(path: Path) -> Path:
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_login_shell_starts_the_agent_and_leaves_its_stdin_whole(shell: str, home: Path) -> None:
     request = b'{"id": 1, "verb": "environment", "args": {}}\n'
-    lines = run(boot_command(), home, upload((), [STUB, OTHER], STUB) + request, shell_or_skip(shell))
+    lines = run(boot_command(), home, upload([STUB, OTHER], STUB) + request, shell_or_skip(shell))
     boot = boot_of(lines)
     assert boot.have == frozenset()
     assert boot.home == f"{home}/.dynspec"
@@ -113,37 +113,43 @@ def test_an_interpreter_of_any_name_is_taken_as_it_is_spelled(shell: str, name: 
     python = python_at(home / name)
     program = b"import os; print('VIA', os.environ['VIA'])"
     agent = Blob.of("agent", program)
-    lines = run(boot_command(f"~/{name}"), home, upload((), [agent], agent), shell_or_skip(shell))
+    lines = run(boot_command(f"~/{name}"), home, upload([agent], agent), shell_or_skip(shell))
     assert f"VIA {python}".encode() in lines
 
 
 def test_an_absolute_interpreter_is_taken_as_it_is(home: Path) -> None:
     python = python_at(home / "a b/python3")
     agent = Blob.of("agent", b"import os; print('VIA', os.environ['VIA'])")
-    assert f"VIA {python}".encode() in run(boot_command(str(python)), home, upload((), [agent], agent))
+    assert f"VIA {python}".encode() in run(boot_command(str(python)), home, upload([agent], agent))
 
 
 def test_files_that_are_there_are_not_sent_again(home: Path) -> None:
-    run(boot_command(), home, upload((), [STUB, OTHER], STUB))
-    have = boot_of(run(boot_command(), home)).have
-    assert {f"{name}.pyz" for name in have} == {STUB.name, OTHER.name}
-    again = upload(have, [STUB, OTHER], STUB)
+    run(boot_command(), home, upload([STUB, OTHER], STUB))
+    boot = boot_of(run(boot_command(), home))
+    assert boot.has(STUB)
+    assert boot.has(OTHER)
+    again = upload([], STUB)
     assert again == json.dumps({"blobs": [], "run": STUB.name}).encode() + b"\n"
     assert any(line.startswith(AGENT_MARKER) for line in run(boot_command(), home, again))
 
 
+def test_files_may_be_stored_without_starting_anything(home: Path) -> None:
+    lines = run(boot_command(), home, upload([OTHER], None))
+    assert [line for line in lines if line.startswith((AGENT_MARKER, FAIL_MARKER))] == []
+    assert boot_of(run(boot_command(), home)).has(OTHER)
+
+
 def test_a_file_that_was_damaged_on_the_node_is_not_reported_and_is_replaced(home: Path) -> None:
-    run(boot_command(), home, upload((), [STUB], STUB))
+    run(boot_command(), home, upload([STUB], STUB))
     file = home / ".dynspec/agent" / STUB.name
     file.write_bytes(STUB.data[:-1])
-    have = boot_of(run(boot_command(), home)).have
-    assert have == frozenset()
-    run(boot_command(), home, upload(have, [STUB], STUB))
+    assert not boot_of(run(boot_command(), home)).has(STUB)
+    run(boot_command(), home, upload([STUB], STUB))
     assert file.read_bytes() == STUB.data
 
 
 def test_bytes_that_arrive_damaged_are_refused_and_leave_nothing(home: Path) -> None:
-    sent = upload((), [STUB], STUB)
+    sent = upload([STUB], STUB)
     assert "arrived damaged" in failure(run(boot_command(), home, sent[:-1] + b"?"))["message"]
     assert list((home / ".dynspec/agent").iterdir()) == []
 
@@ -152,14 +158,13 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(home: Path) -> None:
     data = b"evil"
     name = f"../../x-{hashlib.sha256(data).hexdigest()[:16]}.pyz"
     assert (
-        "arrived damaged"
-        in failure(run(boot_command(), home, upload((), [Blob(name, data)], STUB)))["message"]
+        "arrived damaged" in failure(run(boot_command(), home, upload([Blob(name, data)], STUB)))["message"]
     )
     assert sorted(path.name for path in home.iterdir()) == [".dynspec"]
 
 
 def test_an_upload_that_breaks_off_leaves_nothing(home: Path) -> None:
-    run(boot_command(), home, upload((), [STUB], STUB)[:-10])
+    run(boot_command(), home, upload([STUB], STUB)[:-10])
     assert list((home / ".dynspec/agent").iterdir()) == []
 
 
@@ -214,7 +219,7 @@ def test_a_python_that_is_too_old_is_passed_over_for_one_under_another_name(
 
 
 def test_the_oldest_python_that_is_promised_runs_it(home: Path) -> None:
-    lines = run(boot_command(str(installed_python("3.8"))), home, upload((), [STUB], STUB))
+    lines = run(boot_command(str(installed_python("3.8"))), home, upload([STUB], STUB))
     assert boot_of(lines).python.startswith("3.8.")
     assert any(line.startswith(AGENT_MARKER) for line in lines)
 

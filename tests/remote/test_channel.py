@@ -40,7 +40,7 @@ class Opened:
 
     def launch(self) -> Channel:
         boot = self.channel.boot(BOOT_LIMIT_S)
-        self.channel.launch(boot, [STUB], STUB)
+        self.channel.launch(boot, STUB)
         return self.channel
 
 
@@ -75,7 +75,7 @@ def test_an_answer_belongs_to_its_request(channel: Channel) -> None:
 def test_requests_may_be_sent_before_the_agent_runs(opened) -> None:
     one = opened()
     boot = one.channel.boot(BOOT_LIMIT_S)
-    one.channel.launch(boot, [STUB], STUB)
+    one.channel.launch(boot, STUB)
     assert one.channel.call("echo", {"n": 1}, 10) == {"n": 1}
     one.channel.ready(0)
 

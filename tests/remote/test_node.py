@@ -65,6 +65,27 @@ def test_progress_of_a_load_comes_to_the_caller_and_records_byte_for_byte(node: 
     assert node.events.empty()
 
 
+def test_a_load_generator_goes_up_when_it_is_first_needed(node_sshd) -> None:
+    loadgen = Blob.of("loadgen", b"print('load')\n")
+    folder = node_sshd.dynspec_home / "agent"
+    with connect(node_sshd, STUB, loadgen) as node:
+        node.hello()
+        assert not (folder / loadgen.name).exists()
+        node.load({}, "p1", 30)
+        assert (folder / loadgen.name).read_bytes() == loadgen.data
+        (folder / loadgen.name).unlink()
+        node.load({}, "p2", 30)  # not sent a second time
+        assert not (folder / loadgen.name).exists()
+
+
+def test_a_file_that_cannot_be_put_on_the_node_is_named(node_sshd) -> None:
+    damaged = Blob("loadgen-0123456789abcdef.pyz", b"something else")
+    with connect(node_sshd, STUB, damaged) as node, pytest.raises(ConnectionFailed) as failed:
+        node.load({}, "p1", 30)
+    assert damaged.name in failed.value.message
+    assert "arrived damaged" in failed.value.render()
+
+
 def test_events_wait_in_order_for_whoever_reads_them(node: Node) -> None:
     node._channel.call("server_dies", {}, 10)
     event = node.events.get(timeout=5)

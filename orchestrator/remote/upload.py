@@ -1,0 +1,33 @@
+"""Files for the node that can wait until they are needed: over a channel of their own, after the agent runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator.errors import ConnectionFailed
+from orchestrator.remote import bootstrap
+from orchestrator.remote.bootstrap import Blob, Boot
+from orchestrator.remote.transport import Pipe
+
+READ_BYTES = 65536
+
+
+def put(pipe: Pipe, label: str, blobs: Sequence[Blob]) -> None:
+    """Store `blobs` beside the agent. `pipe` runs `boot_command`. Raises ConnectionFailed with what the node said."""
+    said: list[bytes] = []
+    buffer = b""
+    sent = False
+    while data := pipe.read(READ_BYTES):
+        *lines, buffer = (buffer + data).split(b"\n")
+        said += lines
+        boot = next(filter(None, map(Boot.parse, lines)), None)
+        if boot is not None and not sent:
+            pipe.write(bootstrap.upload([blob for blob in blobs if not boot.has(blob)], None))
+            sent = True
+    failed = [line for line in said if line.startswith(bootstrap.FAIL_MARKER)]
+    if failed or not sent:
+        heard = [line.decode("utf-8", "replace") for line in said[-5:]] + pipe.stderr_tail().splitlines()[-5:]
+        raise ConnectionFailed(
+            f"{label}: {', '.join(blob.name for blob in blobs)} could not be put on the node",
+            details=tuple(f"it said: {line}" for line in heard if line.strip()),
+        )
