@@ -63,7 +63,7 @@ class DemoNode:
 
     def __init__(self, options: NodeOptions | None = None) -> None:
         self.options = options or NodeOptions()
-        self.root = Path(tempfile.mkdtemp(prefix="dynspec-demo-"))
+        self.root = Path(tempfile.mkdtemp(prefix="dynspec-demo-", dir=_short_folder()))
         self.home = self.root / "home"
         self.gpu_dir = self.root / "gpu"
         self.ssh_config = self.root / "client" / "ssh_config"
@@ -153,7 +153,11 @@ class DemoNode:
         """End every process of the node and remove its folder. Raises DynspecError if one does not go."""
         if self._server is not None and self._server.stdin is not None:
             self._server.stdin.close()
-            self._server.wait(timeout=10)
+            try:
+                self._server.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                self._server.kill()
+                self._server.wait()
             self._server = None
         left = processes.end(self.root)
         if left:
@@ -224,6 +228,11 @@ class DemoNode:
             f"  StrictHostKeyChecking yes\n"
             f"  BatchMode yes\n"
         )
+
+
+def _short_folder() -> str | None:
+    """`/tmp` where the usual temporary folder has a long name: paths of unix sockets end at 107 bytes."""
+    return "/tmp" if len(tempfile.gettempdir()) > 24 and os.access("/tmp", os.W_OK) else None
 
 
 def _asyncssh() -> Any:
