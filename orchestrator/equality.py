@@ -48,7 +48,6 @@ def equality(arm: str, boots: Sequence[Outputs], baseline: Sequence[Outputs]) ->
 def _share(pairs: Iterable[tuple[Outputs, Outputs]]) -> tuple[float | None, int]:
     same = compared = 0
     for left, right in pairs:
-        common = left.keys() & right.keys()
-        compared += len(common)
-        same += sum(left[key] == right[key] for key in common)
+        compared += len(left.keys() & right.keys())
+        same += len(left.items() & right.items())
     return (same / compared if compared else None), compared
