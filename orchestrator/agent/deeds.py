@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Callable, List, Optional, Set
+from typing import Callable, Optional, Set
 
 from . import (
     apply,
@@ -29,7 +29,7 @@ from .logfile import LogFile
 from .procs import Identity, Stat
 from .sampler import Sampler
 from .server import Launch, Server
-from .wire import AgentError, Message, sha256_hex
+from .wire import AgentError, Message, all_of, sha256_hex
 
 _GPU_BASELINE_TIMEOUT_S = 5.0
 _GROWING_S = 120.0
@@ -223,7 +223,7 @@ class Deeds:
             if problem
         ]
         if problems:
-            raise _all_of(problems)
+            raise all_of(problems)
         self._wait_for_memory(pids, started + stop_s - time.monotonic(), result)
         backup.drop(self.journal)
         self.journal.append("close", state=CLEAN)
@@ -265,10 +265,3 @@ def _survivors(ended: Ended) -> Optional[str]:
     if not ended.survivors:
         return None
     return "processes did not end: pid " + ", ".join(map(str, ended.survivors))
-
-
-def _all_of(problems: List[AgentError]) -> AgentError:
-    details: Message = {}
-    for problem in problems:
-        details.update(problem.details)
-    return AgentError("dirty", "; ".join(problem.message for problem in problems), **details)

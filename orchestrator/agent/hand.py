@@ -78,6 +78,8 @@ def main(command: str, words: List[str]) -> int:
             return _status()
         done = recover(command, "--force" in words, "--keep-foreign" in words)
     except AgentError as error:
+        if error.details.get("recovered"):
+            _report(error.details["recovered"])
         _say("{}: {}".format(error.code, error.message))
         for problem in error.details.get("files", []):
             _say(

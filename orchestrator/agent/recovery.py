@@ -10,7 +10,7 @@ from typing import List, NamedTuple, Optional, Set
 from . import backup, ending, journal, places, procs, restore
 from .journal import Journal, Story
 from .procs import Identity
-from .wire import AgentError, Message
+from .wire import AgentError, Message, all_of
 
 _STOP_S = 10.0
 _LAST_BREATH_S = 5.0
@@ -85,16 +85,22 @@ def running_pids() -> Set[int]:
 def recover_all(keep_foreign: bool = False) -> List[Message]:
     """Recovers every dead journal of this node; the caller holds the lock, so no living guardian holds the node.
 
-    Raises AgentError `dirty` at the first that cannot be cleaned, `busy` for a guardian that lives without the lock.
+    Raises AgentError when a run could not be cleaned (`dirty`), after all others were; `details.recovered` has those.
     """
-    recovered = []
+    recovered: List[Message] = []
+    problems: List[AgentError] = []
     for entry in reversed(unfinished()):
-        if entry.problem is not None:
-            raise entry.problem
         if entry.elsewhere:
             continue
-        wait_for_death(entry)
-        recovered.append(recover(entry.path, keep_foreign))
+        try:
+            if entry.problem is not None:
+                raise entry.problem
+            wait_for_death(entry)
+            recovered.append(recover(entry.path, keep_foreign))
+        except AgentError as error:
+            problems.append(error)
+    if problems:
+        raise all_of(problems, recovered=recovered)
     return recovered
 
 

@@ -9,7 +9,7 @@ import json
 import socket
 import threading
 import zlib
-from typing import Any, BinaryIO, Dict, Iterator
+from typing import Any, BinaryIO, Dict, Iterator, List
 
 PROTOCOL = 1
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -60,6 +60,15 @@ def error_from_json(data: Message) -> AgentError:
         str(data.get("message", "no message")),
         **(details if isinstance(details, dict) else {}),
     )
+
+
+def all_of(problems: List[AgentError], **details: Any) -> AgentError:
+    """Several problems as one `dirty` error."""
+    for problem in problems:
+        for name, value in problem.details.items():
+            both = name in details and isinstance(details[name], list) and isinstance(value, list)
+            details[name] = details[name] + value if both else value
+    return AgentError("dirty", "; ".join(problem.message for problem in problems), **details)
 
 
 def encode(message: Message) -> bytes:
