@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.model.result import RunInfo
-from orchestrator.report.costs import cost_lines, latency_lines, load_lines
+from orchestrator.report.costs import advice_lines, cost_lines, latency_lines, load_lines
 from orchestrator.report.text import concurrency, levels, listed, percent, percent_range, plural
 
 Summary = dict[str, Any]
@@ -36,7 +36,7 @@ def lead_and_rest(summary: Summary, info: RunInfo) -> tuple[str, str]:
 def supporting(summary: Summary, info: RunInfo) -> list[str]:
     """Further sentences, most useful first."""
     lines = [_verdict_line(verdict) for verdict in summary["verdicts"]]
-    return list(dict.fromkeys([*lines, *beyond_verdicts(summary, info)]))
+    return list(dict.fromkeys([*advice_lines(summary), *lines, *beyond_verdicts(summary, info)]))
 
 
 def beyond_verdicts(summary: Summary, info: RunInfo) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from orchestrator.model.result import RunInfo
@@ -11,6 +12,20 @@ _SIDES = (
     ("above", "above its threshold", "disabled tax"),
     ("up_to", "up to its threshold", "cost of being able to switch"),
 )
+
+
+def advice_lines(summary: dict[str, Any]) -> list[str]:
+    """The recommended threshold, where there is one."""
+    advice = summary["recommendation"]
+    if not advice or advice["advice"] != "threshold":
+        return []
+    spread = "" if advice["low"] is None else f" (95% interval {advice['low']} to {advice['high']})"
+    lead = f"For a server that switches by itself, threshold {advice['threshold']}{spread}: {advice['why']}."
+    if advice["native_config"]:
+        lead += f" As --speculative-adaptive-config of SGLang 0.5.14 and later: {json.dumps(advice['native_config'])}"
+    elif advice["native_why_not"]:
+        lead += f" SGLang's own adaptive mode cannot do the same: {advice['native_why_not']}."
+    return [lead]
 
 
 def cost_lines(summary: dict[str, Any]) -> list[str]:

@@ -35,6 +35,7 @@ function seen(doc) {
   out.dots = dots.length;
   if (dots.length) {
     dots[0].focus();
+    out.axis = win.getComputedStyle(dots[0].closest('svg').querySelector('.y-name')).visibility;
     out.readout = win.getComputedStyle(dots[0].querySelector('.says')).visibility;
   }
   out.background = win.getComputedStyle(doc.body).backgroundColor;

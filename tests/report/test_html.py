@@ -254,7 +254,8 @@ def test_a_browser_shows_it_at_phone_tablet_and_desk_width(name, tmp_path):
         assert seen["outside"] == []
         assert seen["small"] == []
         assert seen["dots"] > 0
-        assert seen["readout"] == "visible"  # focus alone shows a point's numbers
+        assert seen["readout"] == "visible"  # focus alone shows a point's numbers,
+        assert seen["axis"] == "hidden"  # in the place of the axis' name
 
 
 @needs_browser

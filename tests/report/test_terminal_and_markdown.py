@@ -198,3 +198,10 @@ def test_a_single_users_speed_has_its_own_crossing():
         "For one user's speed (median time per output token) eagle3 stops paying at about 1"
         in terminal.to_text(summary(5), INFO, width=500)
     )
+
+
+def test_the_recommended_threshold_comes_with_its_interval_and_the_native_configuration():
+    text = terminal.to_text(summary(5), INFO, width=500)
+    assert "For a server that switches by itself, threshold 1" in text
+    assert '{"candidate_steps": [2]}' in text
+    assert "For a server that switches" not in terminal.to_text(summary(1), INFO, width=500)
