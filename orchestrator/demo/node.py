@@ -9,6 +9,7 @@ ends the processes by pid and removes the folder. Needs the extra `demo` (asyncs
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -152,7 +153,9 @@ class DemoNode:
     def close(self) -> None:
         """End every process of the node and remove its folder. Raises DynspecError if one does not go."""
         if self._server is not None and self._server.stdin is not None:
-            self._server.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                self._server.stdin.write("goodbye\n")
+                self._server.stdin.close()
             try:
                 self._server.wait(timeout=5)
             except subprocess.TimeoutExpired:

@@ -23,6 +23,7 @@ import asyncssh
 from orchestrator.demo import processes
 from orchestrator.demo.delay import DelayedRelay
 
+GOODBYE = b"goodbye"  # what the owner says before it closes stdin, and then clears up itself
 _CHUNK = 65536
 
 
@@ -130,8 +131,11 @@ def _exit_as(process: asyncssh.SSHServerProcess[bytes], code: int) -> None:
         process.exit(code)
 
 
-async def serve(settings: dict[str, Any]) -> None:
-    """`settings`: host_key, authorized_keys, env, cwd, max_sessions, delay_s (and root, keep for the end)."""
+async def serve(settings: dict[str, Any]) -> bytes:
+    """`settings`: host_key, authorized_keys, env, cwd, max_sessions, delay_s (and root, keep for the end).
+
+    Returns what came on stdin until its end.
+    """
     commands = Commands(settings["env"], settings["cwd"], int(settings["max_sessions"]))
     server = await asyncssh.create_server(
         _Server,
@@ -151,16 +155,16 @@ async def serve(settings: dict[str, Any]) -> None:
         port = await DelayedRelay(port, settings["delay_s"]).start()
     print(f"READY {port}", flush=True)
     loop = asyncio.get_running_loop()
-    await loop.run_in_executor(None, sys.stdin.buffer.read)
+    said: bytes = await loop.run_in_executor(None, sys.stdin.buffer.read)
     server.close()
+    return said
 
 
 def main() -> None:
     settings = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    owner = os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    asyncio.run(serve(settings))
-    if os.getppid() != owner:
+    # The end alone does not tell: a killed owner's pipe closes as a living one's does.
+    if asyncio.run(serve(settings)).strip() != GOODBYE:
         _clear_up(Path(settings["root"]), settings["keep"])
     os._exit(0)  # commands that still run are not waited for
 
