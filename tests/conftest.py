@@ -12,17 +12,21 @@ import pytest
 from tests.sshd import Sshd, find_sshd
 
 NO_SSHD = "no OpenSSH sshd on this machine (apt-get install openssh-server)"
-SSHD_FIXTURES = {"make_sshd", "node_sshd"}
 
 MakeSshd = Callable[..., Sshd]
 
 
+def require_sshd() -> None:
+    if find_sshd() is not None:
+        return
+    if os.environ.get("CI"):
+        pytest.fail(f"{NO_SSHD}; in CI these tests must run", pytrace=False)
+    pytest.skip(NO_SSHD)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    needs_sshd = item.get_closest_marker("sshd") or SSHD_FIXTURES & set(getattr(item, "fixturenames", ()))
-    if needs_sshd and find_sshd() is None:
-        if os.environ.get("CI"):
-            pytest.fail(f"{NO_SSHD}; in CI these tests must run", pytrace=False)
-        pytest.skip(NO_SSHD)
+    if item.get_closest_marker("sshd"):
+        require_sshd()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -35,6 +39,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture
 def make_sshd(tmp_path: Path) -> Iterator[MakeSshd]:
     """`make_sshd(**arguments of Sshd)` starts one more node; all end with the test."""
+    require_sshd()
     with ExitStack() as stack:
 
         def make(**arguments: object) -> Sshd:

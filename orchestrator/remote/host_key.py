@@ -91,8 +91,17 @@ class HostKeyCheck:
         looked = f"looked for: {' and '.join(self.names)} in {', '.join(self.files) or 'no file'}"
         return ConnectionFailed(
             f"the host key of {self.host} {what}",
-            details=(presented, *found, looked),
+            details=(presented, *found, looked, *self._authorities()),
             help=f"{compare}, then {add}",
+        )
+
+    def _authorities(self) -> tuple[str, ...]:
+        """Somebody who relies on host certificates learns that these do not count here."""
+        lines = (entry for entry in self.entries if entry.marker == "@cert-authority")
+        return tuple(
+            f"{entry.where} trusts a @cert-authority for it; host certificates are not supported, add the key itself"
+            for entry in lines
+            if any(map(entry.matches, self.names))
         )
 
     def _pin_differs(self, pin: HostKey, key: HostKey) -> ConnectionFailed:

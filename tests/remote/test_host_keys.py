@@ -107,6 +107,13 @@ def test_a_revoked_key_is_refused_although_it_is_known(node_sshd) -> None:
     assert "@revoked" in refusal(node_sshd).message
 
 
+def test_a_host_certificate_authority_is_said_not_to_count(node_sshd) -> None:
+    node_sshd.known_hosts.write_text(f"@cert-authority * {node_sshd.known_hosts_line().partition(' ')[2]}")
+    told = refusal(node_sshd).render()
+    assert f"{node_sshd.known_hosts} line 1 trusts a @cert-authority" in told
+    assert "add the key itself" in told
+
+
 def test_no_authentication_is_tried_before_the_key_is_known(node_sshd) -> None:
     node_sshd.known_hosts.write_text("")
     refusal(node_sshd)

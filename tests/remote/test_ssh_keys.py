@@ -235,7 +235,7 @@ def test_nothing_reads_stdin_or_needs_a_terminal(node_sshd) -> None:
         "sys.stdout.write(pipe.read(10).decode())\n"
         "transport.close()\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for options in ({"stdin": subprocess.DEVNULL}, {"preexec_fn": lambda: os.close(0)}):
         done = subprocess.run(
             [sys.executable, "-c", program],
