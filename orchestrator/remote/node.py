@@ -22,6 +22,8 @@ from orchestrator.remote.replies import decode
 from orchestrator.remote.transport import ConnectSettings, Pipe, Transport, open_transport
 from orchestrator.remote.upload import put
 
+CLOSE_LIMIT_S = 2.0
+
 
 class Node(ReadingVerbs, ActingVerbs):
     """A connected node with its agent running. Close it, or use it as a context."""
@@ -92,8 +94,15 @@ class Node(ReadingVerbs, ActingVerbs):
 
     def close(self) -> None:
         """End the channel and the connection. What the guardian holds goes on as goodbye, or its lease, says."""
-        self._channel.close()
-        self._transport.close()
+        # A polite end needs a peer that takes data; one that does not is dropped.
+        rescue = threading.Timer(CLOSE_LIMIT_S, self._transport.close)
+        rescue.daemon = True
+        rescue.start()
+        try:
+            self._channel.close()
+        finally:
+            rescue.cancel()
+            self._transport.close()
 
     def ready(self, timeout_s: float) -> None:
         """Wait until the agent speaks. No call needs it; raises ConnectionFailed for an agent that never does."""

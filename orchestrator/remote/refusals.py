@@ -11,13 +11,16 @@ _MISFITS = frozenset({"mismatch", "changed", "not_writable", "no_space"})
 
 def before_acting(error: RemoteError, node: str) -> DynspecError:
     """The refusal for an error that came while nothing was touched yet; other errors are returned as they are."""
-    if error.code == "busy":
-        return NodeBusy(
-            f"{node} is busy: {_holder(error)}", help=f"dynspec status {node}; or wait with --lock-wait 10m"
-        )
     if error.code in _MISFITS:
         return DoesNotFit(error.message, details=error.details, help=error.help)
-    return error
+    if error.code != "busy":
+        return error
+    if "holders" in error.data:
+        return NodeBusy(
+            f"{node}: {error.message}", help="wait for them, or set node.free to wait, listed or all"
+        )
+    help = f"dynspec status {node}; or wait with --lock-wait 10m"
+    return NodeBusy(f"{node} is busy: {_holder(error)}", help=help)
 
 
 def _holder(error: RemoteError) -> str:

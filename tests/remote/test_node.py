@@ -56,6 +56,24 @@ def test_an_error_code_of_the_node_becomes_the_refusal_of_the_command(node: Node
     assert "live, sweep" in refusal.message
 
 
+def test_gpus_in_use_are_a_refusal_that_names_the_setting() -> None:
+    error = RemoteError("GPUs are in use: pid 7 of bob", code="busy", data={"holders": [{"pid": 7}]})
+    refusal = before_acting(error, "testnode")
+    assert isinstance(refusal, NodeBusy)
+    assert "pid 7 of bob" in refusal.message
+    assert "node.free" in refusal.help
+
+
+@pytest.mark.parametrize("code", ["mismatch", "changed", "not_writable", "no_space"])
+def test_a_node_that_does_not_fit_is_refused_as_that(code: str) -> None:
+    assert before_acting(RemoteError("no", code=code), "testnode").exit_code == 4
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    error = RemoteError("no", code="failed")
+    assert before_acting(error, "testnode") is error
+
+
 def test_progress_of_a_load_comes_to_the_caller_and_records_byte_for_byte(node: Node) -> None:
     seen: list[tuple[int, int]] = []
     reply = node.load({}, "p1", 30, lambda data: seen.append((data["done"], threading.get_ident())))
@@ -202,6 +220,19 @@ def test_a_frozen_session_is_noticed_and_a_new_connection_works(node_sshd) -> No
     with connect(node_sshd) as again:
         assert again.hello()
     node.close()
+    for pid in frozen:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_closing_does_not_wait_for_a_peer_that_takes_no_data(node_sshd) -> None:
+    node = connect(node_sshd)
+    node.hello()
+    frozen = node_sshd.freeze()
+    node._channel.submit("mirror", {"text": "x" * 30_000_000})
+    time.sleep(0.5)
+    began = time.monotonic()
+    node.close()
+    assert time.monotonic() - began < 4
     for pid in frozen:
         os.kill(pid, signal.SIGKILL)
 
