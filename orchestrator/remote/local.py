@@ -37,8 +37,9 @@ class LocalPipe:
         assert self._process.stderr
         self._stdin = self._process.stdin.fileno()
         self._stdout = self._process.stdout.fileno()
-        stderr = self._process.stderr.fileno()
-        self._stderr = Tail(lambda size: _read(stderr, size))
+        # The file object, not its number: a number would be somebody else's once this pipe is forgotten.
+        stderr = self._process.stderr
+        self._stderr = Tail(lambda size: _read(stderr.fileno(), size))
 
     def read(self, size: int) -> bytes:
         return _read(self._stdout, size)
@@ -95,7 +96,7 @@ class LocalTransport:
 
     def execute(self, command: str) -> LocalPipe:
         pipe = LocalPipe(command)
-        self._pipes.append(pipe)
+        self._pipes = [*(open_pipe for open_pipe in self._pipes if open_pipe.exit_status(0) is None), pipe]
         return pipe
 
     @contextmanager

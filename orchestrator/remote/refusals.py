@@ -19,8 +19,8 @@ def before_acting(error: RemoteError, node: str) -> DynspecError:
         return NodeBusy(
             f"{node}: {error.message}", help="wait for them, or set node.free to wait, listed or all"
         )
-    help = f"dynspec status {node}; or wait with --lock-wait 10m"
-    return NodeBusy(f"{node} is busy: {_holder(error)}", help=help)
+    what_helps = f"dynspec status {node}; or wait with --lock-wait 10m"
+    return NodeBusy(f"{node} is busy: {_holder(error)}", help=what_helps)
 
 
 def _holder(error: RemoteError) -> str:
