@@ -92,17 +92,26 @@ def _disk_free_mib(workdir: str) -> int:
 
 
 def _problems(workdir: str) -> List[str]:
-    problems = []
-    for folder in (workdir, places.home()):
-        existing = _existing(folder)
-        if not os.access(existing, os.W_OK | os.X_OK, effective_ids=True):
-            problems.append("{} is not writable for {}".format(existing, procs.user_name(os.geteuid())))
+    problems = [why for why in (_why_unwritable(workdir), _why_unwritable(places.home())) if why is not None]
     for entry in recovery.unfinished():
         if entry.problem is not None:
             problems.append(entry.problem.message)
         elif entry.elsewhere:
             problems.append("run {} left an open journal on another machine".format(entry.run_id))
     return problems
+
+
+def _why_unwritable(folder: str) -> Optional[str]:
+    """Why `folder` could not be made or written in."""
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        return "{} is in the way: not a folder".format(folder)
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        return "{} is on a read-only file system".format(folder)
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+        return "{} is not writable for {}".format(folder, procs.user_name(os.geteuid()))
+    return None
 
 
 def side_by_side(looks: Dict[str, Callable[[], Any]]) -> Dict[str, Any]:

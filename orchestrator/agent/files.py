@@ -46,10 +46,11 @@ def look(path: str) -> Optional[Found]:
     except OSError as error:
         code = "mismatch" if error.errno in (errno.ELOOP, errno.ENXIO) else "not_writable"
         raise AgentError(code, "cannot read {}: {}".format(path, error.strerror), path=path) from None
+    info = os.fstat(descriptor)
+    if not stat.S_ISREG(info.st_mode):
+        os.close(descriptor)
+        raise AgentError("mismatch", "{} is not a regular file".format(path), path=path)
     with os.fdopen(descriptor, "rb") as stream:
-        info = os.fstat(descriptor)
-        if not stat.S_ISREG(info.st_mode):
-            raise AgentError("mismatch", "{} is not a regular file".format(path), path=path)
         data = stream.read()
     return Found(data, sha256_hex(data), stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid, info.st_nlink)
 

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 TOOL = "nvidia-smi"
 TOOL_TIMEOUT_S = 15.0
+DEVICES = "/dev/nvidia[0-9]*"
 _MIB = re.compile(r"(\d+)\s*MiB\Z")
 _FIELD_LIMIT = 200
 
@@ -118,12 +119,14 @@ def _mib(text: str) -> Optional[int]:
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
 
 
-def read(spawn: Spawn = subprocess.Popen, timeout_s: float = TOOL_TIMEOUT_S) -> Picture:
+def read(
+    spawn: Spawn = subprocess.Popen, timeout_s: float = TOOL_TIMEOUT_S, devices: str = DEVICES
+) -> Picture:
     """Runs the tool. A node without tool and without device has no GPUs, and that is no problem."""
     tool = shutil.which(TOOL)
     if tool is None:
-        if glob.glob("/dev/nvidia[0-9]*"):
-            return Picture([], [], "there are /dev/nvidia* devices but no {} on PATH".format(TOOL))
+        if glob.glob(devices):
+            return Picture([], [], "there are GPU devices ({}) but no {} on PATH".format(devices, TOOL))
         return Picture([], [])
     try:
         text = run_tool([tool, "-q", "-x"], spawn, timeout_s)

@@ -29,9 +29,10 @@ def request(given: Message, server_alive: Alive) -> Message:
     connection = http.client.HTTPConnection(
         args.text(given, "host", "127.0.0.1"), args.integer(given, "port"), timeout=max(0.001, timeout_s)
     )
-    watch = _Watch(connection, started + timeout_s, server_alive)
+    watch = _Watch(started + timeout_s, server_alive)
     try:
-        with watch:
+        connection.connect()
+        with watch.over(connection.sock):
             headers = {"Connection": "close", "Content-Type": "application/json"}
             connection.request(method, path, None if body is None else body.encode("utf-8"), headers)
             response = connection.getresponse()
@@ -49,13 +50,18 @@ class _Watch:
     """Ends the connection at one deadline for the whole request, or when the server has ended: http.client's own
     limit is per read, and a stream that trickles would never reach it."""
 
-    def __init__(self, connection: http.client.HTTPConnection, deadline: float, server_alive: Alive) -> None:
-        self._connection = connection
+    def __init__(self, deadline: float, server_alive: Alive) -> None:
+        self._sock: Optional[socket.socket] = None
         self._deadline = deadline
         self._server_alive = server_alive
         self._done = threading.Event()
         self._fired = False
         self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def over(self, sock: socket.socket) -> _Watch:
+        """The socket is kept here: http.client lets go of it once the headers are read."""
+        self._sock = sock
+        return self
 
     def __enter__(self) -> _Watch:
         self._thread.start()
@@ -69,13 +75,15 @@ class _Watch:
         while not self._done.wait(min(_LOOK_S, max(0.001, self._deadline - time.monotonic()))):
             if time.monotonic() >= self._deadline or not self._server_alive():
                 self._fired = True
-                sock: Optional[socket.socket] = self._connection.sock
-                if sock is not None:
-                    try:
-                        sock.shutdown(socket.SHUT_RDWR)
-                    except OSError:
-                        pass
+                self._cut()
                 return
+
+    def _cut(self) -> None:
+        if self._sock is not None:
+            try:
+                self._sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
 
     def check(self) -> None:
         """A body without a length ends at the end of the connection, so a cut one looks whole."""

@@ -39,19 +39,24 @@ class LoadRunner:
             os.unlink(records)
         process = self._start([generator, spec, records])
         timeout_s = args.seconds(given, "timeout_s", 3600.0)
-        timer = threading.Timer(timeout_s, kill_group, [process])
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            kill_group(process)
+
+        timer = threading.Timer(timeout_s, end)
         timer.daemon = True
         timer.start()
         try:
             summary, said = _follow(process, on_progress)
             code = process.wait()
         finally:
-            timed_out = not timer.is_alive()
             timer.cancel()
             kill_group(process)
             with self._lock:
                 self._running.discard(process)
-        if timed_out and code == -signal.SIGKILL:
+        if late.is_set() and code == -signal.SIGKILL:
             raise AgentError("timeout", "the load generator was ended after {:g} s".format(timeout_s))
         if code != 0:
             raise AgentError("failed", "the load generator ended with {}".format(code), log_tail=said)
