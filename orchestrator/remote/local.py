@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from orchestrator.errors import ConnectionLost
 from orchestrator.remote.transport import Tail
 
 CLOSE_GRACE_S = 2.0
+POLL_S = 0.01
 
 # Set by GitHub's runner, whose orphan clean-up would end a guardian that outlives the job's step.
 NOT_INHERITED = ("RUNNER_TRACKING_ID",)
@@ -61,14 +63,12 @@ class LocalPipe:
     def close(self) -> None:
         """Close stdin, and end the command's group when that was not enough. Pipes stay open for their readers."""
         self.close_stdin()
-        for signum in (None, signal.SIGTERM, signal.SIGKILL):
-            if signum is not None:
-                self._signal(signum)
-            try:
-                self._process.wait(CLOSE_GRACE_S)
-                return
-            except subprocess.TimeoutExpired:
-                continue
+        if not self._ended_within(CLOSE_GRACE_S):
+            self._signal(signal.SIGTERM)
+            self._ended_within(CLOSE_GRACE_S)
+            # While the leader is not reaped the group's number is its own. Members may ignore TERM or be frozen.
+            self._signal(signal.SIGKILL)
+        self._process.wait()
 
     def stderr_tail(self) -> str:
         return self._stderr.text()
@@ -78,6 +78,21 @@ class LocalPipe:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None
+
+    def _ended_within(self, limit_s: float) -> bool:
+        """Whether the leader has ended, without reaping it."""
+        deadline = time.monotonic() + limit_s
+        look = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        while self._process.returncode is None:
+            try:
+                if os.waitid(os.P_PID, self._process.pid, look):
+                    return True
+            except ChildProcessError:  # reaped by another thread just now
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_S)
+        return True
 
     def _signal(self, signum: int) -> None:
         try:

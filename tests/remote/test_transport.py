@@ -163,6 +163,25 @@ def test_closing_the_local_transport_ends_even_a_command_that_ignores_its_stdin(
     assert not descendants(os.getpid())
 
 
+def running() -> set[int]:
+    """Pids that are no zombies."""
+    listed = subprocess.run(
+        ["ps", "-e", "-o", "pid=,stat="], capture_output=True, text=True, check=True
+    ).stdout
+    return {int(line.split()[0]) for line in listed.splitlines() if not line.split()[1].startswith("Z")}
+
+
+def test_closing_the_local_transport_ends_what_the_command_left_in_its_group() -> None:
+    transport = open_transport("local", ConnectSettings())
+    pipe = transport.execute("sh -c \"trap '' TERM; echo \\$\\$; while :; do sleep 1; done\" & wait")
+    pid = int(pipe.read(20))
+    transport.close()
+    assert (
+        not os.path.exists(f"/proc/{pid}")
+        or "Z" in open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0]
+    )
+
+
 def test_local_keeps_out_of_the_terminals_signals_and_of_a_runners_orphan_clean_up(monkeypatch) -> None:
     monkeypatch.setenv("RUNNER_TRACKING_ID", "github_123")
     transport = open_transport("local", ConnectSettings())
