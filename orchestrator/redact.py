@@ -44,7 +44,7 @@ class Redactor:
         return self(raw.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     def tree(self, value: object) -> object:
-        """The same over every string, keys included, of a JSON-like value; credential fields lose their value anyway."""
+        """The same over every string of a JSON-like value, keys too; credential fields lose their value anyway."""
         if isinstance(value, str):
             return self(value)
         if isinstance(value, Mapping):

@@ -16,13 +16,14 @@ import hashlib
 import os
 import random
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from orchestrator.agent import pack
@@ -54,11 +55,24 @@ def main() -> int:
     if problem := cannot_run():
         print(f"bench-ssh cannot run here: {problem}", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory(prefix="dynspec-bench-") as folder:
-        link = build_link(Path(folder))
-        near = measure(Path(folder) / "near", "127.0.0.1", (), runs)
-        far = measure(Path(folder) / "far", FAR, (str(link), str(DELAY_MS), NEAR, FAR), runs)
-    return report(near, far)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dynspec-bench-")))
+        line = (str(build_link(folder)), str(DELAY_MS), NEAR, FAR)
+        near = stack.enter_context(site(folder / "near", "127.0.0.1", ()))
+        far = stack.enter_context(site(folder / "far", FAR, line))
+        # By turns, so that what else this machine does falls on both.
+        laps = [(near(), far()) for _ in range(runs + 1)][1:]  # the first one warms caches and imports
+    return report([pair[0] for pair in laps], [pair[1] for pair in laps])
+
+
+def handshake_s(sshd: Sshd) -> float:
+    """Median time of a TCP handshake: one round trip of the line as it is."""
+    times = []
+    for _ in range(9):
+        began = time.perf_counter()
+        socket.create_connection((sshd.address, sshd.port)).close()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
 
 
 def cannot_run() -> str:
@@ -75,12 +89,14 @@ def build_link(folder: Path) -> Path:
     return program
 
 
-def measure(folder: Path, address: str, wrapper: tuple[str, ...], runs: int) -> list[Laps]:
+@contextmanager
+def site(folder: Path, address: str, wrapper: tuple[str, ...]) -> Iterator[Callable[[], Laps]]:
+    """A node at `address`; call the value for one run on it."""
     folder.mkdir()
     with Sshd(folder, address=address, wrapper=wrapper) as sshd:
         tree = write_tree(sshd.home / "site")
-        one_run(sshd, tree)  # warms the disk cache and this interpreter's imports
-        return [one_run(sshd, tree) for _ in range(runs)]
+        print(f"line to {address}: a TCP handshake takes {handshake_s(sshd) * 1000:.1f} ms")
+        yield lambda: one_run(sshd, tree)
 
 
 def write_tree(site: Path) -> Path:

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.compare import compare_runs, require_like
+from orchestrator.analysis.compare import compare_runs, require_like
+from orchestrator.analysis.gate import gate, gate_json
+from orchestrator.analysis.setups import differences, setup_of
+from orchestrator.analysis.summary import summarise
 from orchestrator.errors import NothingToClaim
-from orchestrator.gate import gate, gate_json
 from orchestrator.model.experiment import Arm, Experiment, Gate, Node, Server, Sweep
-from orchestrator.setups import differences, setup_of
-from orchestrator.summary import summarise
 from tests.report.example_runs import ARMS, points, rate
 
 FACTS = {

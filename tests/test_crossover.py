@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from orchestrator.crossover import by_concurrency, crossover
-from orchestrator.verdict import Side
+from orchestrator.analysis.crossover import by_concurrency, crossover
+from orchestrator.analysis.verdict import Side
 
 SWEEP = (1, 2, 5, 10, 30, 70)
 

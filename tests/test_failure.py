@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from orchestrator.failure import CLASSES, failure_card, replay_command
+from orchestrator.analysis.failure import CLASSES, failure_card, replay_command
 
 LOGS = yaml.safe_load((Path(__file__).parent / "failure" / "logs.yaml").read_text())
 

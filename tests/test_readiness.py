@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.readiness import Failed, NotYet, Ready, Sight, judge, load_progress
+from orchestrator.runner.readiness import Failed, NotYet, Ready, Sight, judge, load_progress
 
 STARTING = Sight(
     elapsed_s=5,

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from orchestrator.sourcecheck import Problem, check
+from orchestrator.patchset.sourcecheck import Problem, check
 
 
 def test_a_sound_edit_has_no_problems():

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from orchestrator import stats
-from orchestrator.verdict import Side, compare, noise_floor
+from orchestrator.analysis import stats
+from orchestrator.analysis.verdict import Side, compare, noise_floor
 from tests.bench import verdicts
 
 
@@ -226,6 +226,6 @@ def test_verdicts_are_wrong_as_rarely_as_promised_and_find_what_is_there():
 
 
 def test_importing_the_module_does_not_import_scipy():
-    code = "import sys, orchestrator.summary; print({'scipy', 'numpy', 'rich'} & set(sys.modules))"
+    code = "import sys, orchestrator.analysis.summary; print({'scipy', 'numpy', 'rich'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert out.stdout.strip() == "set()"

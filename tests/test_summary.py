@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.analysis.roles import roles
+from orchestrator.analysis.summary import summarise, unclaimable
 from orchestrator.model.experiment import Arm
-from orchestrator.roles import roles
-from orchestrator.summary import summarise, unclaimable
 from tests.report.example_runs import ARMS, EAGLE3, SWEEP, order, points, summary
 
 

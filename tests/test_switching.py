@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.crossover import crossover
-from orchestrator.equality import equality, outputs_of
+from orchestrator.analysis.crossover import crossover
+from orchestrator.analysis.equality import equality, outputs_of
+from orchestrator.analysis.recommend import native_config, recommend
+from orchestrator.analysis.summary import summarise
+from orchestrator.analysis.switching import resume_penalty, straddle
+from orchestrator.analysis.trace import boot_trace, gpu_window, read_gpu_csv, read_log, thin
+from orchestrator.analysis.verdict import Side
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import Series
-from orchestrator.recommend import native_config, recommend
-from orchestrator.summary import summarise
-from orchestrator.switching import resume_penalty, straddle
-from orchestrator.trace import boot_trace, gpu_window, read_gpu_csv, read_log, thin
-from orchestrator.verdict import Side
 from tests.report.example_runs import ARMS, EAGLE3, points, summary
 
 

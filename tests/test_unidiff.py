@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import unidiff
 from orchestrator.errors import AnchorError, PatchLoadError
+from orchestrator.patchset import unidiff
 
 TWINS = """\
 def left(x):

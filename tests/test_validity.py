@@ -9,11 +9,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from orchestrator.evidence import admission_limit, evidence_of, expected_mode, spec_share, step_counts
-from orchestrator.likeness import across_arms, argument_findings, unintended
+from orchestrator.analysis.evidence import (
+    admission_limit,
+    evidence_of,
+    expected_mode,
+    spec_share,
+    step_counts,
+)
+from orchestrator.analysis.likeness import across_arms, argument_findings, unintended
+from orchestrator.analysis.validity import Evidence, Finding, GpuWindow, judge, judged
 from orchestrator.metrics import PointMetrics
 from orchestrator.model.experiment import Arm
-from orchestrator.validity import Evidence, Finding, GpuWindow, judge, judged
 from tests.report.example_runs import EAGLE3, points
 
 TABLE = yaml.safe_load((Path(__file__).parent / "validity" / "findings.yaml").read_text())

@@ -11,7 +11,7 @@ from orchestrator.model.facts import Tree
 from orchestrator.model.plan import Edit, PatchSet
 from orchestrator.patchset.fit import Fit, FitState, Hashes, Sources, check_fit, targets_in
 from orchestrator.patchset.patch import Patch
-from orchestrator.sourcecheck import check
+from orchestrator.patchset.sourcecheck import check
 
 ORIGINAL = PatchSet(name="original", patches=(), edits=(), modules=())
 

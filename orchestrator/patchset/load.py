@@ -8,8 +8,8 @@ import sys
 import types
 from pathlib import Path
 
-from orchestrator import unidiff
 from orchestrator.errors import PatchLoadError
+from orchestrator.patchset import unidiff
 from orchestrator.patchset.manifest import Manifest, TargetEntry, read_manifest, specifier
 from orchestrator.patchset.patch import Add, Listing, Patch, Patcher, Target, VersionRule
 

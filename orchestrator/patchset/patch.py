@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from orchestrator import unidiff
 from orchestrator.errors import AnchorError
+from orchestrator.patchset import unidiff
 
 Patcher = Callable[[str, str], str]  # (package-relative path, text) -> new text; raises AnchorError
 

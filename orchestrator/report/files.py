@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from orchestrator.gate import GateResult
+from orchestrator.analysis.gate import GateResult
 from orchestrator.model.result import RunInfo
 from orchestrator.report import exports, html, junit, markdown
 from orchestrator.report.answer import Summary

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from xml.etree import ElementTree
 
-from orchestrator.gate import GateResult
+from orchestrator.analysis.gate import GateResult
 from orchestrator.model.result import RunInfo
 from orchestrator.report.answer import Summary, answer
 from orchestrator.report.text import clean

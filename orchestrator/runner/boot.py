@@ -12,12 +12,12 @@ from orchestrator.errors import PhaseFailed, RemoteError
 from orchestrator.load.point import read_records
 from orchestrator.model.experiment import Arm, Experiment
 from orchestrator.model.plan import Canary, RunPoint
-from orchestrator.readiness import Failed, Ready, Sight, exit_words, judge
 from orchestrator.remote.node import Node
 from orchestrator.remote.replies import LoadReply, ServerState
 from orchestrator.runner.events import Events
 from orchestrator.runner.here import load_from_here
 from orchestrator.runner.loading import Loads
+from orchestrator.runner.readiness import Failed, Ready, Sight, exit_words, judge
 from orchestrator.runner.results import measured
 from orchestrator.store import RunStore
 

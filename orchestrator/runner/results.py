@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from orchestrator.analysis.summary import summarise
 from orchestrator.load.point import read_records
 from orchestrator.metrics import PointMetrics, point_metrics
 from orchestrator.model.experiment import Experiment, Sweep
 from orchestrator.model.result import PointResult, RunInfo
 from orchestrator.report import markdown
 from orchestrator.store import RunStore, StoredPoint
-from orchestrator.summary import summarise
 
 SIMULATED_KEY = "simulated"  # the stand-in engine says so in /server_info
 
@@ -68,9 +68,9 @@ def events_of(store: RunStore) -> Iterable[dict[str, Any]]:
 
 def run_info(store: RunStore, experiment: Experiment) -> RunInfo:
     """What the report says beside the numbers, from the files of the run folder."""
-    plan = store.read_json("plan.json")
-    facts = store.read_json("facts.json")
-    outcome = store.read_json("outcome.json") if store.finished else {}
+    plan = store.read_json("plan.json")["plan"]
+    facts = store.read_json("facts.json")["facts"]
+    outcome = store.read_json("outcome.json")["outcome"] if store.finished else {}
     first = next(iter(events_of(store)), {})
     prompts = experiment.sweep.prompts
     return RunInfo(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.plan import Done
-
 from orchestrator.config import load_experiment
 from orchestrator.errors import DoesNotFit, UsageError
 from orchestrator.model.experiment import Experiment
+from orchestrator.plan import Done
 from orchestrator.redact import Redactor
 from orchestrator.runner.options import RunOptions
 from orchestrator.store import RunStore, new_run_id

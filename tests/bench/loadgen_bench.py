@@ -79,8 +79,13 @@ def main() -> int:
     options.add_argument("--peer", type=Path, help="folder that setup_peer.sh filled")
     options.add_argument("--runs", type=int, default=3)
     options.add_argument("--cores", default="0,1", help="core of the server, core of the client")
+    options.add_argument(
+        "--nice", type=int, default=0, help="below 0: ahead of other work on a shared machine (root)"
+    )
     given = options.parse_args()
     server_core, client_core = given.cores.split(",")
+    if given.nice:
+        os.nice(given.nice)  # server and clients inherit it
     clients: dict[str, Client] = {"ours": own_client(client_core)}
     if given.peer:
         clients["bench_serving"] = peer_client(given.peer, client_core)

@@ -17,12 +17,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator.equality import outputs_of
+from orchestrator.analysis.equality import outputs_of
+from orchestrator.analysis.summary import summarise
 from orchestrator.load.point import read_records
 from orchestrator.metrics import point_metrics
 from orchestrator.model.result import PointResult
 from orchestrator.report.files import report_files
-from orchestrator.summary import summarise
 from tests.report.example_runs import ARMS, INFO, SWEEP
 
 MOST_S, MOST_GIB = 30.0, 1.5

@@ -14,7 +14,7 @@ import random
 import sys
 from dataclasses import dataclass
 
-from orchestrator.verdict import Comparison, Side, compare
+from orchestrator.analysis.verdict import Comparison, Side, compare
 
 POINTS = 7
 

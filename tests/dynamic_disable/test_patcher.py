@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.errors import AnchorError, DoesNotFit
 from orchestrator.patchset import FitState, build_patch_set, check_fit, load_patch, needed_files
-from orchestrator.sourcecheck import check
+from orchestrator.patchset.sourcecheck import check
 from tests.wheels import PATCHES, TWO_WORKERS, read_sources, sha256, tree_facts, wheel_tree
 
 PATCH = load_patch(PATCHES / "dynamic_disable")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import random
 
+from orchestrator.analysis.summary import summarise
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import BootTrace, FailureCard, PointResult, RunInfo, Series
-from orchestrator.summary import summarise
 
 EAGLE3 = {"speculative-algorithm": "EAGLE3", "speculative-num-steps": 2}
 ARMS = (

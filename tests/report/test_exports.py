@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from orchestrator.gate import gate
+from orchestrator.analysis.gate import gate
+from orchestrator.analysis.summary import summarise
 from orchestrator.model.experiment import Arm, Gate
 from orchestrator.report import exports, junit
 from orchestrator.report.files import report_files
-from orchestrator.summary import summarise
 from tests.report.example_runs import ARMS, CARD, INFO, points, summary
 from tests.wheels import wheel_tree
 

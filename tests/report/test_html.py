@@ -10,11 +10,11 @@ from itertools import pairwise
 
 import pytest
 
+from orchestrator.analysis.summary import summarise
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import BootTrace, RunInfo, Series
 from orchestrator.report.html import render
 from orchestrator.report.html.scales import Scale, apart, log_ticks, nice_ticks
-from orchestrator.summary import summarise
 from tests.report.browser import CHROMIUM, dump, look
 from tests.report.example_runs import ARMS, CARD, EAGLE3, INFO, points, summary, traces
 

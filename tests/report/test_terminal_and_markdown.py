@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.analysis.summary import summarise
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import RunInfo
 from orchestrator.report import markdown, terminal
-from orchestrator.summary import summarise
 from tests.report.example_runs import ARMS, CARD, INFO, points, summary
 
 

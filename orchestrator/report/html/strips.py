@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from orchestrator.analysis.trace import thin
 from orchestrator.model.result import BootTrace, Series
 from orchestrator.report.html.scales import Scale, nice_ticks
 from orchestrator.report.html.tags import Markup, el
 from orchestrator.report.text import number
-from orchestrator.trace import thin
 
 WIDTH, LABEL, RIGHT, ROW, AXIS = 900.0, 148.0, 70.0, 46.0, 26.0
 LEAST_RANGE = 0.1  # of the highest value: a steady quantity is drawn steady

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.crossover import Crossover, by_concurrency, crossover
+from orchestrator.analysis.crossover import Crossover, by_concurrency, crossover
+from orchestrator.analysis.recommend import Recommendation, recommend
+from orchestrator.analysis.roles import Roles
+from orchestrator.analysis.switching import Part, above_threshold, up_to_threshold
+from orchestrator.analysis.verdict import Comparison, Side, compare
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import ArmSummary
-from orchestrator.recommend import Recommendation, recommend
-from orchestrator.roles import Roles
-from orchestrator.switching import Part, above_threshold, up_to_threshold
-from orchestrator.verdict import Comparison, Side, compare
 
 
 @dataclass(frozen=True)

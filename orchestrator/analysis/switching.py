@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator import stats
-from orchestrator.trace import Trace
-from orchestrator.verdict import Comparison, Side, compare
+from orchestrator.analysis import stats
+from orchestrator.analysis.trace import Trace
+from orchestrator.analysis.verdict import Comparison, Side, compare
 
 Wanted = Callable[[int], bool]
 

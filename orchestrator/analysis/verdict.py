@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from orchestrator import stats
-from orchestrator.stats import Call, Contrast, Drift
+from orchestrator.analysis import stats
+from orchestrator.analysis.stats import Call, Contrast, Drift
 
 BootValues = Mapping[
     int, Mapping[int, float]

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.crossover import by_concurrency
+from orchestrator.analysis.crossover import by_concurrency
+from orchestrator.analysis.setups import Difference, Setup, differences
+from orchestrator.analysis.verdict import Comparison, Side, compare
 from orchestrator.errors import NothingToClaim
-from orchestrator.setups import Difference, Setup, differences
-from orchestrator.verdict import Comparison, Side, compare
 
 Summary = Mapping[str, Any]
 

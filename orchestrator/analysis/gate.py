@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from orchestrator import stats
-from orchestrator.compare import Summary, pooled, side
+from orchestrator.analysis import stats
+from orchestrator.analysis.compare import Summary, pooled, side
+from orchestrator.analysis.setups import Difference
+from orchestrator.analysis.stats import Contrast
+from orchestrator.analysis.verdict import Side, compare, higher_is_better
 from orchestrator.errors import DynspecError, NothingToClaim, Regression
 from orchestrator.model.experiment import Gate
-from orchestrator.setups import Difference
-from orchestrator.stats import Contrast
-from orchestrator.verdict import Side, compare, higher_is_better
 
 ROLLING = 4
 State = Literal["pass", "regression", "inconclusive"]

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from orchestrator.analysis.validity import GpuWindow
 from orchestrator.model.result import BootTrace, Series
-from orchestrator.validity import GpuWindow
 
 _WORTH = re.compile(r"Decode batch|dynspec: speculation|Switch adaptive")
 _STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,](\d+))?((?: [A-Z]{2,4}\d+)*)\]")

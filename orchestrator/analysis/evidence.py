@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orchestrator.analysis.roles import THRESHOLD
+from orchestrator.analysis.validity import Evidence, Expected, GpuWindow
 from orchestrator.metrics import PointMetrics
 from orchestrator.model.experiment import Arm
-from orchestrator.roles import THRESHOLD
-from orchestrator.validity import Evidence, Expected, GpuWindow
 
 States = Sequence[Mapping[str, Any]]
 SIMULATED_ACCEPTANCE = "SGLANG_SIMULATE_ACC_LEN"

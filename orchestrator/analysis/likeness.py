@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.analysis.validity import Finding, Limits, judged
 from orchestrator.model.result import PointResult
-from orchestrator.validity import Finding, Limits, judged
 
 # Values that a server derives anew at each start or that say nothing on speed.
 NOISE_ARGS = frozenset(

@@ -12,8 +12,8 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from orchestrator.failure_rules import CLASSES as CLASSES
-from orchestrator.failure_rules import RULES, Rule
+from orchestrator.analysis.failure_rules import CLASSES as CLASSES
+from orchestrator.analysis.failure_rules import RULES, Rule
 from orchestrator.model.result import FailureCard
 
 EXCERPT_LINES = 20

@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from orchestrator import stats
-from orchestrator.crossover import Crossover
-from orchestrator.equality import Outputs, equality
+from orchestrator.analysis import stats
+from orchestrator.analysis.crossover import Crossover
+from orchestrator.analysis.equality import Outputs, equality
+from orchestrator.analysis.roles import roles, roles_of_names
+from orchestrator.analysis.stats import Contrast
+from orchestrator.analysis.study import Study, ThresholdCost
+from orchestrator.analysis.switching import Part
+from orchestrator.analysis.verdict import Comparison, noise_floor
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import ArmSummary, Interval, PointResult, PointSummary
-from orchestrator.roles import roles, roles_of_names
-from orchestrator.stats import Contrast
-from orchestrator.study import Study, ThresholdCost
-from orchestrator.switching import Part
-from orchestrator.verdict import Comparison, noise_floor
 
 SCHEMA = 1
 HEADLINE = "output_tps"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from orchestrator import stats
-from orchestrator.stats import Contrast
-from orchestrator.verdict import PointVerdict, Side, compare, contrast, higher_is_better
+from orchestrator.analysis import stats
+from orchestrator.analysis.stats import Contrast
+from orchestrator.analysis.verdict import PointVerdict, Side, compare, contrast, higher_is_better
 
 GRID = 32  # steps between two measured points when looking for an edge
 BISECTIONS = 30

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from orchestrator.crossover import Crossover
+from orchestrator.analysis.crossover import Crossover
 from orchestrator.errors import DoesNotFit
 from orchestrator.model.experiment import Arm
 from orchestrator.native_adaptive import default_batch_sizes, native_adaptive
