@@ -44,7 +44,7 @@ def test_each_fault_of_a_point_has_its_name(case):
 
 
 def test_the_table_has_a_case_for_every_finding():
-    source = (Path(__file__).parents[1] / "orchestrator" / "validity.py").read_text()
+    source = (Path(__file__).parents[1] / "orchestrator" / "analysis" / "validity.py").read_text()
     named = set(re.findall(r'Finding\(\s*"(\w+)"', source))
     tested = {name for case in TABLE["cases"] for name in (*case.get("fatal", []), *case.get("notes", []))}
     assert named == tested
