@@ -1,13 +1,15 @@
-# make demo   environment + the whole loop against an embedded node (loopback SSH, simulated engine)
-# make test   environment + all tests; installs openssh-server through apt-get where missing and possible
-# make check  ruff, mypy --strict, import floors
-# make bench-ssh / bench-load   benchmarks, never part of the tests
+# make demo       environment + the whole loop against an embedded node (loopback SSH, simulated engine)
+# make test       environment + all tests; installs sshd and a browser through apt-get where missing and possible
+# make check      ruff, mypy --strict, import floors
+# make drills     the node after kills, cuts and signals in every phase: one matrix
+# make test-torch the patch's runtime against real SGLang code, on CPU; makes an environment with torch
+# make bench-ssh  round trips from connect to launch       make bench-load  the load generator against a peer
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test check env bench-ssh clean
+.PHONY: help env demo test check drills test-torch bench-ssh bench-load clean
 .DEFAULT_GOAL := help
 
 help:
@@ -16,7 +18,8 @@ help:
 env: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dynspec needs Python >= 3.11; set PYTHON=/path/to/python3.11"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "dynspec needs Python >= 3.11; set PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
@@ -25,7 +28,7 @@ demo: $(STAMP)
 	$(BIN)/dynspec demo
 
 test: $(STAMP)
-	@tests/need_sshd.sh
+	@tests/need_packages.sh
 	$(BIN)/pytest -n 2
 
 check: $(STAMP)
@@ -34,8 +37,18 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+drills: $(STAMP)
+	@tests/need_packages.sh
+	$(BIN)/pytest tests/drills -m drill -q
+
+test-torch: $(STAMP)
+	tests/dynamic_disable/torch_env.sh
+
 bench-ssh: $(STAMP)
 	$(BIN)/python tests/bench_ssh.py
+
+bench-load: $(STAMP)
+	$(BIN)/python -m tests.bench
 
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
