@@ -1,4 +1,4 @@
-"""HTTP/1.1 responses: finding the end while bytes arrive, and the payload afterwards.
+"""HTTP/1.1 responses: finding the end while bytes arrive, and the places of the payload for afterwards.
 
 While the load runs, only what is needed to know where a response ends is looked at: the head once, then the size line
 of each chunk. The places of the payload are noted, so that nothing has to be parsed again.
@@ -10,7 +10,7 @@ from array import array
 from typing import Optional
 
 _MAX_HEAD = 65536
-_MAX_SIZE_LINE = 4096
+_MAX_LINE = 4096
 
 
 class FramingError(ValueError):
@@ -18,17 +18,16 @@ class FramingError(ValueError):
 
 
 class Framing:
-    """One response. `feed` what arrives; true means that its last byte has been seen.
+    """One response. `feed` it after every read; true means that its last byte has come.
 
-    Offsets count from the first byte of the response. `segments` holds start, end, start, end, ... of the payload.
+    Offsets count from the first byte of the response. `segments` holds start, end, start, end, ... of the payload; the
+    last end may lie beyond what has come so far.
     """
 
     __slots__ = (
+        "_at",
         "_chunked",
-        "_line",
-        "_need",
-        "_offset",
-        "_trailer",
+        "_in_trailer",
         "done",
         "headers",
         "keep_alive",
@@ -44,53 +43,41 @@ class Framing:
         self.until_close = False
         self.done = False
         self.segments = array("q")
-        self._offset = 0  # of the first byte not yet fed
-        self._line = b""  # a head, size line or trailer that is not complete yet
-        self._need = 0  # payload bytes still to skip, with the line end of a chunk
+        self._at = 0  # everything before is understood; in a payload, where it will end
         self._chunked = False
-        self._trailer = False
+        self._in_trailer = False
 
-    def feed(self, data: bytes) -> bool:
-        """True once the response is complete. Raises FramingError, also for bytes after the end."""
-        if self.done:
-            raise FramingError("bytes after the end of the response")
-        if self._line:
-            self._offset -= len(self._line)
-            data = self._line + data
-            self._line = b""
-        position = 0
+    def feed(self, raw: bytearray) -> bool:
+        """`raw` is all that came so far. True once complete. Raises FramingError, also for bytes after the end."""
         if self.status is None:
-            position = self._head(data)
+            self._head(raw)
         if self.status is not None:
-            position = self._chunks(data, position) if self._chunked else self._plain(data, position)
-            if self.done and position < len(data):
-                raise FramingError("bytes after the end of the response")
-        self._offset += len(data)
+            if self._chunked:
+                self._chunks(raw)
+            else:
+                self._plain(raw)
+        if self.done and len(raw) > self._at:
+            raise FramingError("bytes after the end of the response")
         return self.done
 
-    def end_of_input(self) -> bool:
+    def end_of_input(self, raw: bytearray) -> bool:
         """The connection ended: true when that is how this response was meant to end."""
         if self.until_close and not self.done:
-            self.segments[-1] = self._offset
+            self.segments[1] = len(raw)
             self.done = True
         return self.done
 
-    def _head(self, data: bytes) -> int:
-        position = 0
-        while True:
-            end = data.find(b"\r\n\r\n", position)
+    def _head(self, raw: bytearray) -> None:
+        while self.status is None or self.status < 200:  # an interim one, such as 100 Continue, is skipped
+            end = raw.find(b"\r\n\r\n", self._at)
             if end < 0:
-                start = data[position : position + 5]
-                if len(data) - position > _MAX_HEAD or start != b"HTTP/"[: len(start)]:
+                start = bytes(raw[self._at : self._at + 5])
+                if len(raw) - self._at > _MAX_HEAD or start != b"HTTP/"[: len(start)]:
                     raise FramingError(f"not an HTTP response: {start!r}")
-                self._line = data[position:]
-                return len(data)
-            self._read_head(data[position:end].decode("latin-1"))
-            position = end + 4
-            if self.status is None or self.status >= 200:
-                return position
-            self.status = None  # interim, such as 100 Continue: the real head follows
-            self.headers = {}
+                self.status = None
+                return
+            self._read_head(raw[self._at : end].decode("latin-1"))
+            self._at = end + 4
 
     def _read_head(self, head: str) -> None:
         lines = head.split("\r\n")
@@ -98,93 +85,70 @@ class Framing:
         if not lines[0].startswith("HTTP/1.") or len(words) < 2 or not words[1].isdigit():
             raise FramingError(f"not an HTTP/1 status line: {lines[0][:60]!r}")
         self.status = int(words[1])
-        for line in lines[1:]:
-            name, _, value = line.partition(":")
-            self.headers[name.strip().lower()] = value.strip()
+        fields = [line.partition(":") for line in lines[1:]]
+        self.headers = {name.strip().lower(): value.strip() for name, _, value in fields}
         connection = self.headers.get("connection", "").lower()
         self.keep_alive = connection != "close" and (lines[0][:8] != "HTTP/1.0" or connection == "keep-alive")
         self._chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
 
-    def _plain(self, data: bytes, position: int) -> int:
+    def _plain(self, raw: bytearray) -> None:
         if not self.segments:
-            start = self._offset + position
             length = "0" if self.status in (204, 304) else self.headers.get("content-length", "")
             if length and not length.isdigit():
                 raise FramingError(f"content-length is {length[:20]!r}")
             self.until_close = not length
-            self._need = int(length or 0)
-            self.segments.extend((start, start + self._need))
+            self.segments.extend((self._at, self._at + int(length or 0)))
+            self._at = self.segments[1]
         if self.until_close:
-            return len(data)
-        taken = min(self._need, len(data) - position)
-        self._need -= taken
-        self.done = self._need == 0
-        return position + taken
+            self._at = len(raw)
+        else:
+            self.done = len(raw) >= self._at
 
-    def _chunks(self, data: bytes, position: int) -> int:
-        length = len(data)
-        offset = self._offset
-        segments = self.segments
-        need = self._need
-        while position < length:
-            if need:
-                left = length - position
-                if need > left:
-                    self._need = need - left
-                    return length
-                position += need
-                need = 0
-                continue
-            if self._trailer:
-                break
-            line_end = data.find(b"\r\n", position)
+    def _chunks(self, raw: bytearray) -> None:
+        at, come, segments = self._at, len(raw), self.segments
+        while at < come and not self._in_trailer:
+            line_end = raw.find(b"\r\n", at)
             if line_end < 0:
-                self._hold(data, position)
-                position = length
+                self._refuse_long_line(come - at)
                 break
             try:
-                size = int(data[position:line_end], 16)
+                size = int(raw[at:line_end], 16)
             except ValueError:
                 size = -1
-            if size < 0:
-                size = _odd_size(data[position:line_end])
-            position = line_end + 2
+            if size <= 0:
+                size = _odd_size(raw[at:line_end])
+            at = line_end + 2
             if size == 0:
-                self._trailer = True
+                self._in_trailer = True
                 break
-            start = offset + position
-            segments.append(start)
-            segments.append(start + size)
-            need = size + 2
-        self._need = need
-        return self._end(data, position) if self._trailer else position
+            segments.append(at)
+            segments.append(at + size)
+            at += size + 2
+        self._at = at
+        if self._in_trailer:
+            self._trailer(raw)
 
-    def _end(self, data: bytes, position: int) -> int:
-        """Skip trailer lines; the empty one ends the response."""
-        while position < len(data):
-            line_end = data.find(b"\r\n", position)
+    def _trailer(self, raw: bytearray) -> None:
+        """Skip trailer fields; the empty line ends the response."""
+        while not self.done:
+            line_end = raw.find(b"\r\n", self._at)
             if line_end < 0:
-                self._hold(data, position)
-                return len(data)
-            empty = line_end == position
-            position = line_end + 2
-            if empty:
-                self.done = True
-                break
-        return position
+                self._refuse_long_line(len(raw) - self._at)
+                return
+            self.done = line_end == self._at
+            self._at = line_end + 2
 
-    def _hold(self, data: bytes, position: int) -> None:
-        self._line = data[position:]
-        if len(self._line) > _MAX_SIZE_LINE:
-            raise FramingError("chunk size line without an end")
+    def _refuse_long_line(self, length: int) -> None:
+        if length > _MAX_LINE:
+            raise FramingError("chunk size line or trailer without an end")
 
 
-def _odd_size(line: bytes) -> int:
-    """The size of a chunk whose size line is not a number alone."""
-    digits = line.partition(b";")[0].strip()
-    if not digits.isalnum():
-        raise FramingError(f"chunk size is {line[:20]!r}")
+def _odd_size(line: bytearray) -> int:
+    """The size in a chunk's size line that is not a number above 0 alone."""
+    digits = bytes(line.partition(b";")[0].strip())
     try:
-        return int(digits, 16)
+        if digits.isalnum():
+            return int(digits, 16)
     except ValueError:
-        raise FramingError(f"chunk size is {line[:20]!r}") from None
+        pass
+    raise FramingError(f"chunk size is {bytes(line[:20])!r}")

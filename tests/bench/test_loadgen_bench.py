@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from loadgen_bench import Bench, Case, Outcome, error_ms, own_client, spread_text
+
+from tests.bench.loadgen_bench import Bench, Case, Outcome, error_ms, own_client, spread_text
 
 needs_tools = pytest.mark.skipif(
     not (shutil.which("gcc") and shutil.which("taskset")), reason="needs gcc and taskset"

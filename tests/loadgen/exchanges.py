@@ -35,7 +35,7 @@ def exchange_of(parts: Sequence[tuple[float, bytes]], failure: str | None = None
         exchange.raw += data
         exchange.stamps.append(int(at_ms * MS))
         exchange.read_ends.append(len(exchange.raw))
-        exchange.framing.feed(data)
+        exchange.framing.feed(exchange.raw)
     exchange.end_ns = exchange.stamps[-1] if parts else 0
     exchange.failure = failure
     return exchange

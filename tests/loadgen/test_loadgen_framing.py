@@ -20,12 +20,10 @@ SIZED = b"HTTP/1.1 503 Busy\r\nContent-Length: 7\r\n\r\ntoo bad"
 
 def feed_all(response: bytes, sizes: list[int]) -> Framing:
     """Feed pieces of these sizes; the response must be complete exactly at its last byte."""
-    framing = Framing()
-    position = 0
+    framing, raw = Framing(), bytearray()
     for size in sizes:
-        piece = response[position : position + size]
-        position += size
-        assert framing.feed(piece) == (position >= len(response))
+        raw += response[len(raw) : len(raw) + size]
+        assert framing.feed(raw) == (len(raw) == len(response))
     return framing
 
 
@@ -42,16 +40,16 @@ def test_the_payload_and_the_end_are_the_same_for_every_cut(response):
 def test_a_response_without_length_ends_with_its_connection():
     framing = Framing()
     response = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nall there is"
-    assert not framing.feed(response[:50])
-    assert not framing.feed(response[50:])
-    assert framing.end_of_input()
+    assert not framing.feed(bytearray(response[:50]))
+    assert not framing.feed(bytearray(response))
+    assert framing.end_of_input(bytearray(response))
     assert payload(response, framing.segments) == b"all there is"
 
 
 def test_a_chunked_response_does_not_end_with_its_connection():
     framing = Framing()
-    framing.feed(CHUNKED[:-3])
-    assert not framing.end_of_input()
+    framing.feed(bytearray(CHUNKED[:-3]))
+    assert not framing.end_of_input(bytearray(CHUNKED[:-3]))
 
 
 def test_an_interim_response_is_skipped():
@@ -72,7 +70,7 @@ def test_an_interim_response_is_skipped():
 )
 def test_whether_the_connection_may_be_used_again_is_read_from_the_head(head, keep_alive):
     framing = Framing()
-    framing.feed(head + b"Content-Length: 0\r\n\r\n")
+    framing.feed(bytearray(head + b"Content-Length: 0\r\n\r\n"))
     assert framing.done
     assert framing.keep_alive is keep_alive
 
@@ -91,4 +89,4 @@ def test_whether_the_connection_may_be_used_again_is_read_from_the_head(head, ke
 )
 def test_what_is_no_http_response_is_refused(response):
     with pytest.raises(FramingError):
-        Framing().feed(response)
+        Framing().feed(bytearray(response))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from exchanges import exchange_of, stream
-from loadstub import chat_chunk, usage
 
 from orchestrator.loadgen.meter import histogram, nearest_rank, spread
 from orchestrator.loadgen.rawstore import RawStore
+from tests.loadgen.exchanges import exchange_of, stream
+from tests.loadgen.loadstub import chat_chunk, usage
 
 
 def test_raw_bytes_beyond_the_limit_come_back_from_the_file(tmp_path):

@@ -7,13 +7,13 @@ import json
 from itertools import pairwise
 
 import pytest
-from exchanges import HEAD, LAST_CHUNK, MS, chunk, event, exchange_of, read, stream
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loadstub import chat_chunk, usage, usage_chunk
 
 from orchestrator.loadgen.bodies import CHAT, COMPLETIONS, GENERATE
 from orchestrator.loadgen.reading import Reading, record_line
+from tests.loadgen.exchanges import HEAD, LAST_CHUNK, MS, chunk, event, exchange_of, read, stream
+from tests.loadgen.loadstub import chat_chunk, usage, usage_chunk
 
 
 def sha(text: str) -> str:

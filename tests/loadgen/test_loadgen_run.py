@@ -13,9 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loadstub import STREAM_HEAD, LoadStub, Reply, Request, chat_chunk, chat_script, usage, usage_chunk
 
 from orchestrator.load.pack import build_zipapp
+from tests.loadgen.loadstub import (
+    STREAM_HEAD,
+    LoadStub,
+    Reply,
+    Request,
+    chat_chunk,
+    chat_script,
+    usage,
+    usage_chunk,
+)
 
 
 class Run:
