@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.agent.pack import build_zipapp as build_agent
-from orchestrator.errors import DoesNotFit, PatchLoadError, UsageError
+from orchestrator.errors import DoesNotFit, PatchLoadError, RemoteError, UsageError
 from orchestrator.load.pack import build_zipapp as build_loadgen
 from orchestrator.model.experiment import Arm, Experiment
 from orchestrator.model.facts import Facts
@@ -15,6 +15,7 @@ from orchestrator.patchset import Patch, available_patches, build_patch_set, dec
 from orchestrator.plan import Done, build_plan, refuse_locked
 from orchestrator.remote.bootstrap import Blob
 from orchestrator.remote.node import Node
+from orchestrator.remote.refusals import before_acting
 from orchestrator.remote.transport import ConnectSettings
 from orchestrator.runner.options import public_env
 
@@ -103,16 +104,14 @@ def patch_sets(
 def _sources(node: Node, facts: Facts) -> dict[str, str | None]:
     """Original text of every file that the patches name; None where the tree has no such file."""
     assert facts.tree is not None
-    present = {fact.absolute: fact for fact in facts.tree.files if fact.exists}
-    sources: dict[str, str | None] = {fact.path: None for fact in facts.tree.files}
-    for read in node.read_files(tuple(present)):
-        fact = present[read.path]
-        if read.data is None or read.sha256 != fact.sha256:
-            raise DoesNotFit(
-                f"{read.path} changed while it was read", help="somebody is editing the tree; try again"
-            )
-        sources[fact.path] = decode_source(fact.path, read.data)
-    return sources
+    try:
+        found = node.contents(facts.tree.files)
+    except RemoteError as error:
+        raise before_acting(error, facts.host) from error
+    return {
+        fact.path: decode_source(fact.path, found[fact.absolute]) if fact.exists else None
+        for fact in facts.tree.files
+    }
 
 
 @dataclass(frozen=True)
