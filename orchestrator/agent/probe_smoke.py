@@ -1,7 +1,10 @@
 """Runs in the serving interpreter, environment and folder: do the touched files compile, do their modules import from
-the overlay? Request on stdin; each finding is one marked line, so that a crash loses only what comes after it."""
+the overlay, does the tree's own parser take the arms' arguments? Request on stdin; each finding is one marked line, so
+that a crash loses only what comes after it."""
 
+import argparse
 import ast
+import difflib
 import hashlib
 import importlib
 import importlib.machinery
@@ -90,8 +93,7 @@ def import_module(name: str, request: Dict[str, Any]) -> None:
         module = importlib.import_module(name)
     except BaseException as error:  # noqa: BLE001 - a module may even call sys.exit
         missing = missing_dependency(error, request)
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        text = "{}: {} ({}, line {})".format(type(error).__name__, error, last.filename, last.lineno)
+        text = place_of(error)
         state = "failed" if missing is None else "not_possible"
         tell(module=name, state=state, file=None, sha256=None, missing=missing, error=text)
         return
@@ -106,6 +108,76 @@ def import_module(name: str, request: Dict[str, Any]) -> None:
     tell(module=name, state="loaded", file=inside, sha256=digest, missing=None, error=None)
 
 
+class Refused(Exception):
+    """What argparse would have said before it ended the process."""
+
+
+class Parser(argparse.ArgumentParser):
+    """SGLang's own options on a parser that tells instead of exiting."""
+
+    def error(self, message: str) -> Any:
+        raise Refused(message)
+
+    def exit(self, status: int = 0, message: Optional[str] = None) -> Any:
+        raise Refused((message or "the parser ends with status {}".format(status)).strip())
+
+
+def arguments_parser(request: Dict[str, Any]) -> argparse.ArgumentParser:
+    """The parser that `prepare_server_args` makes; nothing here reads a model or a GPU."""
+    module = importlib.import_module(request["package"] + ".srt.server_args")
+    parser = Parser(prog="launch_server")
+    module.ServerArgs.add_cli_args(parser)
+    return parser
+
+
+def check_arguments(request: Dict[str, Any]) -> None:
+    argvs = request["argvs"]
+    for arm in argvs:
+        tell(parsing=arm)
+    try:
+        parser = arguments_parser(request)
+    except BaseException as error:  # noqa: BLE001 - a module may even call sys.exit
+        missing = missing_dependency(error, request)
+        how = "parser" if missing is None else "not possible"
+        for arm in argvs:
+            tell(arm=arm, ok=missing is not None, how=how, error=place_of(error), missing=missing, near={})
+        return
+    for arm, words in argvs.items():
+        refusal = refusal_of(parser, words)
+        near = nearest(parser, words) if refusal else {}
+        tell(arm=arm, ok=refusal is None, how="parser", error=refusal, missing=None, near=near)
+
+
+def place_of(error: BaseException) -> str:
+    """The error with the file and line that it comes from; of a syntax error, the text's."""
+    if isinstance(error, SyntaxError):
+        return "{}: {} ({}, line {})".format(type(error).__name__, error.msg, error.filename, error.lineno)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return "{}: {} ({}, line {})".format(type(error).__name__, error, last.filename, last.lineno)
+
+
+def refusal_of(parser: argparse.ArgumentParser, words: List[str]) -> Optional[str]:
+    try:
+        parser.parse_args(words)
+    except Refused as refused:
+        return str(refused)
+    except BaseException as error:  # noqa: BLE001 - options may have actions of their own
+        return "{}: {}".format(type(error).__name__, error)
+    return None
+
+
+def nearest(parser: argparse.ArgumentParser, words: List[str]) -> Dict[str, str]:
+    """For each flag that the parser does not have, the one it was most likely meant to be."""
+    known = list(parser._option_string_actions)
+    near: Dict[str, str] = {}
+    for word in words:
+        flag = word.split("=", 1)[0]
+        if flag.startswith("--") and not any(name.startswith(flag) for name in known):
+            found = difflib.get_close_matches(flag, known, n=1, cutoff=0.75)
+            near[flag] = found[0] if found else ""
+    return near
+
+
 def main() -> None:
     request = json.loads(sys.stdin.read())
     sys.dont_write_bytecode = True
@@ -118,6 +190,8 @@ def main() -> None:
         for name in request["modules"]:
             tell(importing=name)
             import_module(name, request)
+        if request["argvs"]:
+            check_arguments(request)
     for warning in caught:
         place = "{}:{}".format(warning.filename, warning.lineno)
         tell(warning="{}: {} ({})".format(warning.category.__name__, warning.message, place))

@@ -32,6 +32,7 @@ def check(given: Message) -> Message:
     package_path = places.expand(args.text(given, "package_path"))
     touched = [_touched(item) for item in args.objects(given, "files")]
     modules = args.words(given, "modules")
+    argvs = _argvs(given)
     timeout_s = args.seconds(given, "timeout_s", 120.0)
     if not os.path.isdir(package_path):
         raise AgentError("not_found", "no package folder {}".format(package_path), path=package_path)
@@ -47,12 +48,21 @@ def check(given: Message) -> Message:
             "root": root,
             "files": [_described(item, package_path) for item in touched],
             "modules": modules,
+            "argvs": argvs,
         }
         answer = interpreter.run(place, "probe_smoke", request, timeout_s, _QUIET)
     finally:
         shutil.rmtree(folder)  # links in it are removed, never followed
         _remove_empty(*([parent] if held else [parent, work]))
-    return summarise(answer, modules, timeout_s)
+    return summarise(answer, modules, list(argvs), timeout_s)
+
+
+def _argvs(given: Message) -> Dict[str, List[str]]:
+    """Words of the server's command line by arm, or nothing: an older controller does not ask."""
+    found = given.get("argvs", {})
+    if not isinstance(found, dict):
+        raise args.bad("argvs", "an object of word lists", found)
+    return {arm: args.words(found, arm) for arm in found}
 
 
 def _remove_empty(*folders: str) -> None:
@@ -108,8 +118,8 @@ def _link_siblings(source: str, target: str, folder: str, real_folders: Set[str]
             os.symlink(os.path.join(source, name), os.path.join(target, name))
 
 
-def summarise(answer: Answer, modules: List[str], timeout_s: float) -> Message:
-    """What the probe told, and for modules it did not get to, why."""
+def summarise(answer: Answer, modules: List[str], arms: List[str], timeout_s: float) -> Message:
+    """What the probe told, and for modules and arms it did not get to, why."""
     compiled = [
         {"path": line["compile"], "ok": line["ok"], "error": line["error"]}
         for line in answer.lines
@@ -139,6 +149,13 @@ def summarise(answer: Answer, modules: List[str], timeout_s: float) -> Message:
     return {
         "compile": compiled,
         "imports": imports,
+        "arguments": _arguments(answer, arms, why),
         "warnings": warnings,
         "output": answer.noise[-_NOISE_LINES:],
     }
+
+
+def _arguments(answer: Answer, arms: List[str], why: str) -> List[Message]:
+    told = {line["arm"]: line for line in answer.lines if "arm" in line}
+    blank = {"ok": False, "how": "parser", "error": why, "missing": None, "near": {}}
+    return [told.get(arm, dict(blank, arm=arm)) for arm in arms]

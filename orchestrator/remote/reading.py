@@ -95,9 +95,13 @@ class ReadingVerbs(Calls):
         package_path: str,
         files: Mapping[str, bytes | None],
         modules: Sequence[str],
+        argvs: Mapping[str, Sequence[str]] | None = None,
         timeout_s: float = 120.0,
     ) -> replies.Smoke:
-        """Try `files` (package-relative path -> text, None: removed) in an overlay that no live server sees."""
+        """Try `files` (package-relative path -> text, None: removed) in an overlay that no live server sees.
+
+        `argvs`: per arm the words that follow `python -m module`, for the overlay's own parser.
+        """
         args = {
             "workdir": workdir,
             "run_id": run_id,
@@ -108,6 +112,7 @@ class ReadingVerbs(Calls):
             "package_path": package_path,
             "files": [{"path": path, **content(data)} for path, data in files.items()],
             "modules": list(modules),
+            "argvs": {arm: list(words) for arm, words in (argvs or {}).items()},
             "timeout_s": timeout_s,
         }
         return self._call(replies.Smoke, "smoke", args, timeout_s + GRACE_S)

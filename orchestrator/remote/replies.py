@@ -132,6 +132,18 @@ class ImportResult:
 
 
 @dataclass(frozen=True)
+class ArgumentResult:
+    """What the tree's own parser says to one arm's words. `near`: unknown flag -> the nearest known one, or ""."""
+
+    arm: str
+    ok: bool
+    how: Literal["parser", "not possible"]
+    error: str | None
+    missing: str | None
+    near: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Smoke:
     """`warnings` are the interpreter's; `output` is the last of what else the modules printed."""
 
@@ -139,6 +151,7 @@ class Smoke:
     imports: tuple[ImportResult, ...]
     warnings: tuple[str, ...]
     output: tuple[str, ...] = ()
+    arguments: tuple[ArgumentResult, ...] = ()
 
 
 @dataclass(frozen=True)
