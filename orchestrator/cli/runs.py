@@ -137,9 +137,11 @@ def smoke(
     """Try each patch set in an overlay copy.
 
     Touched files compile, have no undefined names and import in the interpreter, environment and folder that will
-    serve; the file that loads is the patched one. No live server sees it.
+    serve; the file that loads is the patched one; that tree's own parser takes the arms' arguments. No live server
+    sees it.
     """
     from orchestrator.redact import Redactor
+    from orchestrator.runner.arguments import check_arguments
     from orchestrator.runner.events import Events
     from orchestrator.runner.prepare import connect, inspect
     from orchestrator.runner.smoke import smoke_patch_set
@@ -154,9 +156,11 @@ def smoke(
     try:
         seen = inspect(node, checked.experiment, arm)
         run_id = new_run_id(f"smoke-{checked.experiment.name}")
+        names = [item.name for item in seen.arms]
+        check_arguments(node, checked.experiment, seen.facts, names, seen.sets)
         for patch_set in seen.sets:
             try:
-                smoke_patch_set(node, checked.experiment, seen.facts, patch_set, run_id, events)
+                smoke_patch_set(node, checked.experiment, seen.facts, patch_set, run_id, events, names)
             except DynspecError as error:
                 failure = failure or error
         node.clean(run_id=run_id, workdir=checked.experiment.node.workdir)

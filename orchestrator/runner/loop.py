@@ -76,8 +76,9 @@ class Loop:
         effect = step.do
         match effect:
             case Smoke(patch_set):
+                arms = dict.fromkeys(boot.arm for boot in self.plan.boots)
                 smoke_patch_set(
-                    self.node, self.experiment, self.facts, patch_set, self.store.run_id, self.events
+                    self.node, self.experiment, self.facts, patch_set, self.store.run_id, self.events, arms
                 )
             case ApplyEdits(patch_set):
                 self.touched = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.agent.pack import build_zipapp as build_agent
 from orchestrator.errors import DoesNotFit, PatchLoadError, RemoteError, UsageError
@@ -17,6 +17,7 @@ from orchestrator.remote.bootstrap import Blob
 from orchestrator.remote.node import Node
 from orchestrator.remote.refusals import before_acting
 from orchestrator.remote.transport import ConnectSettings
+from orchestrator.runner.arguments import check_arguments
 from orchestrator.runner.options import public_env
 
 
@@ -148,7 +149,7 @@ def prepare(
     own_run: str | None = None,
     yes: bool = False,
 ) -> Prepared:
-    """Facts, patch sets and plan. Reads only; raises DoesNotFit or NodeBusy when the run can't start."""
+    """Facts, patch sets, plan, arguments. Reads only; raises DoesNotFit or NodeBusy when the run can't start."""
     found = inspect(
         node, experiment, arm_names, lambda facts: refuse_locked(facts, own_run=own_run, may_wait=may_wait)
     )
@@ -163,4 +164,5 @@ def prepare(
         own_run=own_run,
         allow_kill=yes,
     )
-    return Prepared(found.facts, plan)
+    notes = check_arguments(node, experiment, found.facts, [arm.name for arm in found.arms], found.sets)
+    return Prepared(found.facts, replace(plan, warnings=(*plan.warnings, *notes)))

@@ -1,12 +1,14 @@
 """The smoke check of one patch set: in an overlay copy that no live server sees, before any model load.
 
-Three levels, each reported by name: touched files compile under the serving interpreter; no new undefined names
+Four levels, each reported by name: touched files compile under the serving interpreter; no new undefined names
 (checked where the patch set is built); the touched modules import in the interpreter, environment and folder that
-will serve, and the file that loaded is the patched one. Where a heavy dependency is absent the import level is
-*not possible on this node*, by name: never passed.
+will serve, and the file that loaded is the patched one; that tree's own `ServerArgs` takes the arms' arguments. Where
+a heavy dependency is absent the last two are *not possible on this node*, by name: never passed.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from orchestrator.errors import DoesNotFit
 from orchestrator.model.experiment import Experiment
@@ -15,27 +17,34 @@ from orchestrator.model.plan import PatchSet
 from orchestrator.remote.node import Node
 from orchestrator.remote.replies import ImportResult
 from orchestrator.remote.replies import Smoke as SmokeReply
+from orchestrator.runner.arguments import (
+    SourceReading,
+    argument_lines,
+    ask_smoke,
+    checked_arms,
+    fault_lines,
+    faults_in,
+)
 from orchestrator.runner.events import Events
-from orchestrator.runner.options import public_env
 
 
 def smoke_patch_set(
-    node: Node, experiment: Experiment, facts: Facts, patch_set: PatchSet, run_id: str, events: Events
+    node: Node,
+    experiment: Experiment,
+    facts: Facts,
+    patch_set: PatchSet,
+    run_id: str,
+    events: Events,
+    arms: Iterable[str] | None = None,
 ) -> None:
-    """Raises DoesNotFit, with the traceback, when the patched tree would not serve."""
+    """Raises DoesNotFit, with the traceback, when the patched tree would not serve.
+
+    `arms`: names of those whose arguments count (None: all).
+    """
     assert facts.tree is not None
-    reply = node.smoke(
-        workdir=experiment.node.workdir,
-        run_id=run_id,
-        python=experiment.node.python,
-        cwd=experiment.node.cwd,
-        env=public_env(experiment.server.env),
-        package=facts.tree.package,
-        package_path=facts.tree.path,
-        files={edit.path: None if edit.after is None else edit.after.encode() for edit in patch_set.edits},
-        modules=patch_set.modules,
-        timeout_s=experiment.limits.smoke_s,
-    )
+    names = [arm.name for arm in experiment.arms] if arms is None else arms
+    checked = checked_arms(experiment, names, patch_set)
+    reply = ask_smoke(node, experiment, facts.tree, patch_set, checked, run_id)
     events.emit(
         "smoke",
         patch_set=patch_set.name,
@@ -51,7 +60,11 @@ def smoke_patch_set(
 def describe(reply: SmokeReply) -> tuple[str, ...]:
     """One line a level for people; what could not be checked is said, never counted as passed."""
     compiled = f"compiled {sum(item.ok for item in reply.compile)} of {len(reply.compile)} files"
-    return (compiled, *(_import_line(item) for item in reply.imports))
+    return (
+        *((compiled,) if reply.compile else ()),
+        *(_import_line(item) for item in reply.imports),
+        *argument_lines(reply.arguments),
+    )
 
 
 def _import_line(item: ImportResult) -> str:
@@ -63,7 +76,7 @@ def _import_line(item: ImportResult) -> str:
 
 
 def problems_of(reply: SmokeReply, patch_set: PatchSet) -> tuple[str, ...]:
-    """What makes the tree unfit: a file that does not compile, an import that fails, the wrong file loaded."""
+    """What makes the tree unfit: files that do not compile or import, the wrong file loaded, refused arguments."""
     found = [f"{item.path}: does not compile: {item.error}" for item in reply.compile if not item.ok]
     wanted = {edit.after_sha256 for edit in patch_set.edits}
     for item in reply.imports:
@@ -71,4 +84,4 @@ def problems_of(reply: SmokeReply, patch_set: PatchSet) -> tuple[str, ...]:
             found.append(f"{item.module}: {item.error}")
         elif item.state == "loaded" and wanted and item.sha256 not in wanted:
             found.append(f"{item.module}: loaded from {item.file}, which is not the patched file")
-    return tuple(found)
+    return (*found, *fault_lines(faults_in(reply.arguments, SourceReading({}))))
