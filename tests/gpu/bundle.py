@@ -25,18 +25,46 @@ HERE = Path(__file__).parent
 # What a release pins itself, beside the packages of requirements.txt that all of them share.
 RELEASES: dict[str, dict[str, str]] = {
     "0.5.11": {"sglang-kernel": "0.4.2", "flashinfer-python": "0.6.8.post1", "transformers": "5.6.0"},
-    "0.5.12.post1": {"sglang-kernel": "0.4.2.post2", "flashinfer-python": "0.6.11.post1", "transformers": "5.6.0"},
+    "0.5.12.post1": {
+        "sglang-kernel": "0.4.2.post2",
+        "flashinfer-python": "0.6.11.post1",
+        "transformers": "5.6.0",
+    },
     "0.5.14": {"sglang-kernel": "0.4.4", "flashinfer-python": "0.6.12", "transformers": "5.8.1"},
 }
 GLIBC = ("2_34", "2_28", "2_27", "2_26", "2_24", "2_17", "2_5")
-PLATFORMS = [*(f"manylinux_{version}_x86_64" for version in GLIBC), "manylinux2014_x86_64", "manylinux1_x86_64"]
-NOT_KERNELS = ("sgl_kernel/sm100/", "sgl_kernel/flash_ops", "sgl_kernel/flashmla_ops", "sgl_kernel/spatial_ops")
-NOT_SITE = ("/__pycache__", "jedi/third_party", "flashinfer/data/cutlass", "flashinfer/data/spdlog", "sglang/multimodal_gen", "sglang/test")
+PLATFORMS = [
+    *(f"manylinux_{version}_x86_64" for version in GLIBC),
+    "manylinux2014_x86_64",
+    "manylinux1_x86_64",
+]
+NOT_KERNELS = (
+    "sgl_kernel/sm100/",
+    "sgl_kernel/flash_ops",
+    "sgl_kernel/flashmla_ops",
+    "sgl_kernel/spatial_ops",
+)
+NOT_SITE = (
+    "/__pycache__",
+    "jedi/third_party",
+    "flashinfer/data/cutlass",
+    "flashinfer/data/spdlog",
+    "sglang/multimodal_gen",
+    "sglang/test",
+)
 
 
 def pip(*words: str) -> None:
     platforms = [word for name in PLATFORMS for word in ("--platform", name)]
-    fixed = ["--no-deps", "--only-binary=:all:", "--python-version", "3.12", "--implementation", "cp", *platforms]
+    fixed = [
+        "--no-deps",
+        "--only-binary=:all:",
+        "--python-version",
+        "3.12",
+        "--implementation",
+        "cp",
+        *platforms,
+    ]
     subprocess.run([sys.executable, "-m", "pip", words[0], "-q", *fixed, *words[1:]], check=True)
 
 
@@ -45,7 +73,16 @@ def install(release: str, site: Path, work: Path) -> None:
     own = dict(RELEASES[release])
     kernel = own.pop("sglang-kernel")
     pins = [f"{name}=={version}" for name, version in own.items()]
-    pip("install", "--no-compile", "--target", str(site), "-r", str(HERE / "requirements.txt"), f"sglang=={release}", *pins)
+    pip(
+        "install",
+        "--no-compile",
+        "--target",
+        str(site),
+        "-r",
+        str(HERE / "requirements.txt"),
+        f"sglang=={release}",
+        *pins,
+    )
     pip("download", "-d", str(work), f"sglang-kernel=={kernel}")
     wheel = next(work.glob("sglang_kernel-*.whl"))
     with zipfile.ZipFile(wheel) as archive:
@@ -66,7 +103,9 @@ def pack(site: Path, target: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("release", choices=RELEASES)
     parser.add_argument("--out", type=Path, default=Path(".gpu"))
     parser.add_argument("--models", type=Path, help="a folder that train_models.py wrote")
