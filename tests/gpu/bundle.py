@@ -2,8 +2,8 @@
 
     python -m tests.gpu.bundle 0.5.11            # -> .gpu/: site.tar.xz (about 45 MB), models/, about 60 MB in all
 
-For x86-64 Linux with one Hopper GPU, Python 3.12 and torch 2.11.0+cu130 already there. Left out to stay small: kernels for
-other GPU generations, FA3, flashinfer's CUTLASS headers, grammar back ends, multimodal code; so serve with
+For x86-64 Linux with one Hopper GPU, Python 3.12 and torch 2.11.0+cu130 already there. Left out to stay small: kernels
+for other GPU generations, FA3, flashinfer's CUTLASS headers, grammar back ends, multimodal code; so serve with
 `--attention-backend triton --sampling-backend pytorch --grammar-backend none`.
 
 Model weights are not in the repository: `train_models.py` makes them on the GPU machine (about two minutes), or give a

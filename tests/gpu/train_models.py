@@ -3,9 +3,9 @@
     python3 tests/gpu/train_models.py OUT_DIR      # one CUDA GPU, about two minutes on an H200
 
 The task is to continue a sequence that repeats with a period of 4 to 24 random tokens. Each step has to look back one
-period, so a wrong or missing KV entry changes the greedy output at once, and correct outputs are decided by wide margins:
-two correct servers agree token by token. The draft reads the inputs of decoder layers 2, L // 2 and L - 3, which is what
-SGLang captures for EAGLE-3 (L >= 7, or two of them coincide).
+period, so a wrong or missing KV entry changes the greedy output at once, and correct outputs are decided by wide
+margins: two correct servers agree token by token. The draft reads the inputs of decoder layers 2, L // 2 and L - 3,
+which is what SGLang captures for EAGLE-3 (L >= 7, or two of them coincide).
 
 Also written: configurations without weights, for timing with `--load-format dummy`: `big`, shaped like an 8B Llama, and
 its draft `bigdraft`.
