@@ -39,9 +39,11 @@ def connect_to(host: str, settings: ConnectSettings, python: str | None = None) 
     return Node.connect(host, settings=settings, blobs=blobs, python=python)
 
 
-def patches_of(experiment: Experiment, arms: Iterable[Arm]) -> dict[str, Patch]:
-    """The carried patches that the arms name, by name."""
-    carried = {patch.name: patch for patch in available_patches()}
+def patches_of(
+    experiment: Experiment, arms: Iterable[Arm], available: Iterable[Patch] | None = None
+) -> dict[str, Patch]:
+    """The patches that the arms name, by name, of those `available` (None: the carried ones)."""
+    carried = {patch.name: patch for patch in (available_patches() if available is None else available)}
     wanted = {name for arm in arms for name in arm.patches}
     unknown = sorted(wanted - carried.keys())
     if unknown:
@@ -130,10 +132,11 @@ def inspect(
     experiment: Experiment,
     arm_names: Sequence[str],
     check: Callable[[Facts], None] = lambda facts: None,
+    available: Iterable[Patch] | None = None,
 ) -> Inspected:
     """Facts and patch sets. Raises DoesNotFit, and what `check` raises: a live run's tree fits nobody else."""
     arms = chosen_arms(experiment, arm_names)
-    patches = patches_of(experiment, arms)
+    patches = patches_of(experiment, arms, available)
     facts = read_facts(node, experiment, patches.values())
     check(facts)
     return Inspected(facts, arms, patches, patch_sets(node, experiment, arms, patches, facts))
@@ -148,10 +151,15 @@ def prepare(
     may_wait: bool = False,
     own_run: str | None = None,
     yes: bool = False,
+    available: Iterable[Patch] | None = None,
 ) -> Prepared:
     """Facts, patch sets, plan, arguments. Reads only; raises DoesNotFit or NodeBusy when the run can't start."""
     found = inspect(
-        node, experiment, arm_names, lambda facts: refuse_locked(facts, own_run=own_run, may_wait=may_wait)
+        node,
+        experiment,
+        arm_names,
+        lambda facts: refuse_locked(facts, own_run=own_run, may_wait=may_wait),
+        available,
     )
     plan = build_plan(
         experiment,
