@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from orchestrator.analysis.acceptance import spec_share
 from orchestrator.analysis.evidence import (
     admission_limit,
     evidence_of,
     expected_mode,
-    spec_share,
     step_counts,
 )
 from orchestrator.analysis.likeness import across_arms, argument_findings, unintended

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orchestrator.analysis.acceptance import States, counted, stat
 from orchestrator.analysis.roles import THRESHOLD
-from orchestrator.analysis.validity import Evidence, Expected, GpuWindow
+from orchestrator.analysis.validity import Evidence, Expected, Finding, GpuWindow
 from orchestrator.metrics import PointMetrics
 from orchestrator.model.experiment import Arm
 
-States = Sequence[Mapping[str, Any]]
 SIMULATED_ACCEPTANCE = "SGLANG_SIMULATE_ACC_LEN"
 ADAPTIVE = "speculative-adaptive"
 
@@ -70,22 +70,25 @@ def evidence_of(
 
 def step_counts(before: States, after: States) -> tuple[int, int] | None:
     """(plain, speculative) decode steps of all ranks between two looks; None where the server does not count them."""
-    if not after or len(before) != len(after):
-        return None
-    totals = [0, 0]
-    for old, new in zip(before, after, strict=True):
-        for place, key in enumerate(("plain_steps", "spec_steps")):
-            first, last = _stat(old, key), _stat(new, key)
-            if not isinstance(first, int) or not isinstance(last, int) or last < first:
-                return None
-            totals[place] += last - first
-    return totals[0], totals[1]
+    counts = counted(before, after, ("plain_steps", "spec_steps"))
+    return None if counts is None else (counts[0], counts[1])
 
 
-def spec_share(before: States, after: States) -> float | None:
-    """Share of decode steps that speculated; None where it is not counted or nothing ran."""
-    steps = step_counts(before, after)
-    return steps[1] / sum(steps) if steps and sum(steps) else None
+def over_boot(evidences: Sequence[Evidence]) -> tuple[Finding, ...]:
+    """What only all points of a boot show: a threshold that the sweep crosses, and a patch that never switched.
+
+    The findings hold for every point: the server is not what the arm says, not even where it looks right.
+    """
+    wanted = {item.expected for item in evidences}
+    if not {"plain", "speculate"} <= wanted:
+        return ()
+    plain = [item.plain_steps for item in evidences if item.plain_steps is not None]
+    speculative = [item.spec_steps for item in evidences if item.spec_steps is not None]
+    missing = [word for word, steps in (("plain", plain), ("speculative", speculative)) if sum(steps) == 0]
+    if not missing or not plain:
+        return ()  # without counters each point says so itself
+    text = f"the sweep crosses the threshold, and no step of this boot was {' or '.join(missing)}"
+    return (Finding("patch_never_acted", text),)
 
 
 def expected_mode(arm: Arm, concurrency: int | None, load: str) -> Expected | None:
@@ -114,13 +117,8 @@ def admission_limit(server: Mapping[str, Any], states: States) -> int | None:
     return limit if isinstance(limit, int) and limit > 0 else None
 
 
-def _stat(state: Mapping[str, Any], key: str) -> object:
-    stats = state.get("dynspec_stats")
-    return stats.get(key) if isinstance(stats, Mapping) else None
-
-
 def _worker(states: States) -> str | None:
-    named = {name for state in states if isinstance(name := _stat(state, "worker"), str)}
+    named = {name for state in states if isinstance(name := stat(state, "worker"), str)}
     return named.pop() if len(named) == 1 else None
 
 

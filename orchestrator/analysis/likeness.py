@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from orchestrator.analysis.validity import Finding, Limits, judged
+from orchestrator.model.experiment import Arm
 from orchestrator.model.result import PointResult
+from orchestrator.model.speculation import SPELLINGS
 
 # Values that a server derives anew at each start or that say nothing on speed.
 NOISE_ARGS = frozenset(
@@ -20,10 +22,37 @@ NOISE_ARGS = frozenset(
         "api_key",
     }
 )
+# What a server tells beside its arguments.
+STATE_KEYS = frozenset(
+    {
+        "internal_states",
+        "status",
+        "max_total_num_tokens",
+        "max_req_input_len",
+        "last_gen_throughput",
+        "memory_usage",
+        "simulated",
+    }
+)
 # What turning speculation on changes in every release, with the intent.
 SPECULATION_ARGS = frozenset(
-    {"disable_overlap_schedule", "enable_mixed_chunk", "cuda_graph_bs", "disable_cuda_graph_padding"}
+    {
+        "disable_overlap_schedule",
+        "enable_mixed_chunk",
+        "cuda_graph_bs",
+        "cuda_graph_max_bs",
+        "disable_cuda_graph_padding",
+        "mem_fraction_static",  # where it is not set, memory for the draft is set aside
+    }
 )
+VALUE_CHARS = 40
+
+
+def asked_keys(arm: Arm, against: Arm) -> tuple[str, ...]:
+    """Flags that the experiment sets differently for the two arms, in every spelling that the server may use."""
+    keys = {key for key in {**arm.args, **against.args} if arm.args.get(key) != against.args.get(key)}
+    same = [spellings for spellings in SPELLINGS.values() if keys & set(spellings)]
+    return tuple(sorted(keys.union(*same)))
 
 
 def unintended(
@@ -39,16 +68,26 @@ def unintended(
     return {key: pair for key, pair in differing.items() if not key.startswith("speculative_")}
 
 
+def server_arguments(info: Mapping[str, object], other: Mapping[str, object]) -> dict[str, object]:
+    """Those entries of `/server_info` that are arguments which both servers know: a patch may add some of its own."""
+    return {key: value for key, value in info.items() if key in other and key not in STATE_KEYS}
+
+
 def argument_findings(differing: Mapping[str, tuple[object, object]], against: str) -> tuple[Finding, ...]:
     """Fatal, but for those arguments that speculation itself sets."""
     return tuple(
         Finding(
             "args_differ",
-            f"{key} is {mine!r} here and {theirs!r} in {against}, which the experiment does not ask for",
+            f"{key} is {_short(mine)} here and {_short(theirs)} in {against}, which the experiment does not ask for",
             fatal=key not in SPECULATION_ARGS,
         )
         for key, (mine, theirs) in differing.items()
     )
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= VALUE_CHARS else f"{text[: VALUE_CHARS - 1]}…"
 
 
 def across_arms(

@@ -48,6 +48,11 @@ def beyond_verdicts(summary: Summary, info: RunInfo) -> list[str]:
     lines += latency_lines(summary)
     lines += cost_lines(summary)
     lines += load_lines(summary, info)
+    lines += [
+        f"{name}, beyond what the experiment asks for: {note}."
+        for name, arm in summary["arms"].items()
+        for note in arm["notes"]
+    ]
     lines += [f"{arm} was not run: {why}." for arm, why in info.unsupported.items()]
     return list(dict.fromkeys(lines))
 

@@ -25,7 +25,7 @@ class Row:
     ttft_p50: str  # ms
     ttft_p99: str  # ms; with * where it is the slowest request only
     tpot: str  # ms/token, median
-    accept_length: str
+    accept_length: str  # "2.41", "3.40 (2.5%)" where few steps speculated, "off", "unknown"
     counts: str  # ok/failed/attempted
     marks: str  # "[1][2]", numbers of the reasons below the table
 
@@ -36,6 +36,7 @@ class Table:
     reasons: tuple[str, ...]  # reason n is marks[n]
 
 
+ALL_STEPS = 0.995  # share of speculative steps from which an arm is said to speculate all the time
 THIN = 100  # ok requests of a boot, below which a nearest-rank p99 is simply the slowest
 THIN_TAIL = f"* p99 of fewer than {THIN} requests a boot: the slowest one."
 
@@ -110,12 +111,19 @@ def _call(verdict: dict[str, Any]) -> str:
 
 
 def _accept(summary: Summary, arm: str, metrics: dict[str, Any]) -> str:
-    """Unknown, 0 and 1.0 are three different things; an arm that never speculates has none."""
+    """Unknown, 0 and 1.0 are three different things, and so are an arm that never speculates (-) and one whose
+    speculation was off here. In brackets the share of steps that speculated, where it was not all of them."""
     speculates = arm in (*summary["roles"]["static"], *summary["roles"]["dynamic"])
-    value = _value(metrics, "accept_length")
+    value, share = _value(metrics, "accept_length"), _value(metrics, "spec_share")
+    if share == 0:
+        return "off"
     if value is None:
         return "unknown" if speculates else ABSENT
-    return f"{value:.2f}"
+    return (
+        f"{value:.2f}"
+        if share is None or share > ALL_STEPS
+        else f"{value:.2f} ({percent(share, signed=False)})"
+    )
 
 
 def _marks(point: dict[str, Any], reasons: list[str]) -> str:

@@ -151,7 +151,9 @@ def _legend(rows: tuple[Row, ...]) -> str:
     text = (
         "diff: tok/s against the baseline; ttft: p50 and p99; tpot: median, ms; accept: accept length with "
     )
-    text += "the bonus token (? unknown, - none)."
+    text += (
+        "the bonus token (? unknown, - none, off: no step speculated; in brackets: share of steps that did)."
+    )
     if any(row.interval == "1 boot" for row in rows):
         text += " 1 boot (?): no interval and no verdict."
     if any(row.verdict == "noise" for row in rows):

@@ -55,13 +55,14 @@ class Boot:
         limits = self.experiment.server.ready
         shown = ""
         while True:
-            verdict = judge(self._look(), timeout_s=limits.timeout_s, silence_s=limits.silence_s)
+            sight = self._look()
+            verdict = judge(sight, timeout_s=limits.timeout_s, silence_s=limits.silence_s)
             if isinstance(verdict, Ready):
                 seconds = round(verdict.elapsed_s, 1)
                 self.events.emit("ready", arm=self.arm.name, boot=self.number, seconds=seconds)
                 break
             if isinstance(verdict, Failed):
-                raise self._failure(verdict.reason, verdict.log_tail)
+                raise self._failure(verdict.reason, verdict.log_tail, sight)
             if verdict.progress != shown:
                 shown = verdict.progress
                 self.events.emit("loading", arm=self.arm.name, boot=self.number, text=shown)
@@ -182,9 +183,13 @@ class Boot:
         state = self.node.server()
         if not state.alive:
             sight = _sight(state, 0.0, None, None)
-            raise self._failure(f"the server died during {what} with {exit_words(sight)}", sight.log_tail)
+            why = f"the server died during {what} with {exit_words(sight)}"
+            raise self._failure(why, sight.log_tail, sight)
 
-    def _failure(self, reason: str, log_tail: tuple[str, ...]) -> PhaseFailed:
+    def _failure(self, reason: str, log_tail: tuple[str, ...], sight: Sight | None = None) -> PhaseFailed:
+        """The event carries the server's exit, where there is one: the failure card needs it beside the log."""
+        exits = {"exit_code": sight.exit_code, "signal": sight.signal} if sight else {}
+        self.events.emit("boot_failed", arm=self.arm.name, boot=self.number, reason=reason, **exits)
         details = ("last log lines of the server:", *(f"  {line}" for line in log_tail)) if log_tail else ()
         return PhaseFailed(f"arm {self.arm.name}, boot {self.number}: {reason}", details=details)
 

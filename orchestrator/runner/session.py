@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Checked
-from orchestrator.errors import ConnectionLost, DynspecError, Interrupted, NodeDirty, RemoteError
+from orchestrator.errors import (
+    ConnectionLost,
+    DynspecError,
+    Interrupted,
+    NodeDirty,
+    NothingToClaim,
+    Regression,
+    RemoteError,
+)
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.result import Outcome, RunInfo
 from orchestrator.redact import Redactor
@@ -21,7 +29,7 @@ from orchestrator.runner.lockfile import lock_text
 from orchestrator.runner.loop import Loop, holder_name
 from orchestrator.runner.options import RunOptions, resolve_secrets
 from orchestrator.runner.prepare import Prepared, connect, prepare
-from orchestrator.runner.results import boot_order, write_reports
+from orchestrator.runner.results import boot_order, conclude, keep_as_good, write_reports
 from orchestrator.runner.resume import Resumed, fresh, resume
 from orchestrator.runner.signals import SignalGate, watching_signals
 from orchestrator.store import RunStore, utc_now
@@ -230,14 +238,19 @@ class Session:
             self.events.emit("warning", text=f"not everything could be collected: {lost.message}")
 
     def _finish(self, error: DynspecError | None, signum: int | None) -> Finished:
+        something_ran = self.store is not None and any(boot_order(self.store))
+        conclusion = conclude(self._stored(), self.experiment) if something_ran else None
+        if conclusion is not None and error is None and signum is None:
+            error = conclusion.error
         code, state = _verdict(error, signum, self.touched)
         message = error.render() if error is not None else f"interrupted by signal {signum}" if signum else ""
         outcome = Outcome(code, state, message, not isinstance(error, NodeDirty), self.started_utc, utc_now())
         if self.store is None:
             return Finished(outcome, error, None)
-        summary, info = (
-            write_reports(self.store, self.experiment) if any(self.store.points()) else (None, None)
-        )
+        summary, info = None, None
+        if conclusion is not None:
+            summary, info = write_reports(self.store, self.experiment, conclusion=conclusion, outcome=outcome)
+            keep_as_good(self.store, self.experiment, conclusion, outcome)
         self.events.emit("outcome", exit_code=code, state=state, text=message)
         self.store.write_json("outcome.json", {"outcome": outcome})
         return Finished(outcome, error, self.store, summary, info)
@@ -250,6 +263,8 @@ def _verdict(error: DynspecError | None, signum: int | None, touched: bool) -> t
         return 128 + signum, "interrupted"
     if error is None:
         return 0, "ok"
+    if isinstance(error, NothingToClaim | Regression):
+        return error.exit_code, "regression" if isinstance(error, Regression) else "nothing-to-claim"
     if error.exit_code in (3, 4) and touched:
         return 1, "failed"  # 3 and 4 promise that nothing was touched
     return error.exit_code, "refused" if error.exit_code in (2, 3, 4) else "failed"

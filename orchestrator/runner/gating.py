@@ -1,0 +1,90 @@
+"""The gate on stored runs: which runs are the reference, are they alike, and which one was good last."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.analysis.gate import GateResult, gate
+from orchestrator.analysis.setups import Difference, Setup, differences, setup_of
+from orchestrator.errors import NothingToClaim
+from orchestrator.model.experiment import Experiment, Gate
+from orchestrator.runner.resume import begun_experiment
+from orchestrator.runner.run_info import is_simulated
+from orchestrator.runner.run_summary import Summary, make_summary
+from orchestrator.store import RunStore, safe_name
+
+LAST_GOOD, ROLLING = "last-good", "rolling"
+KEPT = 10  # runs that passed, for the rolling set
+
+
+def gate_run(store: RunStore, experiment: Experiment, summary: Summary, rule: Gate) -> GateResult:
+    """`store` against `rule.against`: a run id or path, last-good, or rolling (the last runs that passed)."""
+    references = _references(store, experiment, rule.against)
+    mine = setup_of_run(store, experiment, summary)
+    summaries: dict[str, Summary] = {}
+    unlike: dict[str, Difference] = {}
+    for other in references:
+        begun = begun_experiment(other)
+        theirs = make_summary(other, begun)  # both sides by the same definitions
+        common = [arm for arm in summary["arms"] if arm in theirs["arms"]]
+        found = differences(setup_of_run(other, begun, theirs), mine, common, same_place=True)
+        unlike.update((str(item), item) for item in found)
+        summaries[other.run_id] = theirs
+    ordered = sorted(unlike.values(), key=lambda item: not item.blocks)
+    return gate(summary, summaries, rule, ordered)
+
+
+def setup_of_run(store: RunStore, experiment: Experiment, summary: Summary) -> Setup:
+    facts = store.read_json("facts.json")["facts"]
+    return setup_of(experiment, facts, summary, simulated=is_simulated(store))
+
+
+def _references(store: RunStore, experiment: Experiment, against: str) -> list[RunStore]:
+    results = store.folder.parent
+    if against not in (LAST_GOOD, ROLLING):
+        return [RunStore.open(results, against)]
+    wanted = 1 if against == LAST_GOOD else KEPT
+    others = [run for run in good_runs(results, experiment) if run != store.run_id][:wanted]
+    if not others:
+        raise NothingToClaim(
+            f"gate: no run of {experiment.name} on {experiment.node.host} has passed yet, so there is no reference",
+            help=f"if this run is fit to be one: dynspec gate {store.run_id} --accept",
+        )
+    return [RunStore.open(results, run) for run in others]
+
+
+def pointer(results: Path, experiment: Experiment) -> Path:
+    """`last-good/<experiment>@<host>` names the last run that passed its gate."""
+    return results / LAST_GOOD / f"{safe_name(experiment.name)}@{safe_name(experiment.node.host)}"
+
+
+def good_runs(results: Path, experiment: Experiment) -> list[str]:
+    """Ids of runs that passed and still exist, the last one first."""
+    path = pointer(results, experiment)
+    named = [*_lines(path), *reversed(_lines(path.with_name(f"{path.name}.history")))]
+    return [run for run in dict.fromkeys(named) if (results / run / "plan.json").is_file()]
+
+
+def remember_good(store: RunStore, experiment: Experiment) -> Path:
+    """Point last-good at this run; the runs before it stay known for the rolling set."""
+    results = store.folder.parent
+    path = pointer(results, experiment)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    history = [*reversed(good_runs(results, experiment)), store.run_id]
+    _write(path.with_name(f"{path.name}.history"), list(dict.fromkeys(history))[-KEPT:])
+    _write(path, [store.run_id])
+    return path
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").split() if path.is_file() else []
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write("".join(f"{line}\n" for line in lines))
+    os.replace(temporary, path)

@@ -1,0 +1,220 @@
+"""Stored points read anew: metrics, what speaks against each, and the digests of their outputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from orchestrator.analysis.acceptance import with_acceptance
+from orchestrator.analysis.equality import Outputs
+from orchestrator.analysis.evidence import evidence_of, over_boot
+from orchestrator.analysis.likeness import (
+    across_arms,
+    argument_findings,
+    asked_keys,
+    server_arguments,
+    unintended,
+)
+from orchestrator.analysis.roles import roles
+from orchestrator.analysis.trace import gpu_window
+from orchestrator.analysis.validity import Evidence, Finding, GpuWindow, judge, judged
+from orchestrator.load.point import read_records
+from orchestrator.metrics import PointMetrics, point_metrics
+from orchestrator.model.experiment import Arm, Experiment, Sweep
+from orchestrator.model.result import PointResult
+from orchestrator.store import RunStore, StoredPoint
+
+DIGEST_CHARS = 16  # of an output's sha256: enough to tell texts apart, and a million of them stay small
+_WORKERS = ("v1", "v2")
+
+
+@dataclass(frozen=True)
+class ReadPoints:
+    """All finished points of a run, judged. `outputs`: arm -> one mapping a boot; `arm_notes`: for readers."""
+
+    points: tuple[PointResult, ...]
+    outputs: dict[str, list[Outputs]]
+    arm_notes: dict[str, tuple[str, ...]]
+
+
+def client_summary(load: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The load generator's summary; some agents hand on the line that it stands in."""
+    inner = load.get("summary")
+    return inner if isinstance(inner, Mapping) else load
+
+
+def measured(
+    records: Iterable[Mapping[str, Any]], load_summary: Mapping[str, Any], sweep: Sweep, concurrency: int
+) -> PointMetrics:
+    """The metrics of one point, by the experiment's own terms."""
+    return point_metrics(
+        records,
+        concurrency=concurrency,
+        load=sweep.load.kind,
+        output_tokens=sweep.output_tokens if sweep.ignore_eos else None,
+        summary=client_summary(load_summary),
+    )
+
+
+def read_points(store: RunStore, experiment: Experiment) -> ReadPoints:
+    """Every stored point of an arm that the experiment has; each record is read once."""
+    reader = _Reader(store, experiment)
+    for stored in store.points():
+        if stored.arm in reader.arms:
+            reader.add(stored)
+    return reader.judged()
+
+
+class _Reader:
+    """Collects points with their evidence, then judges them: alone, over their boot, and against other arms."""
+
+    def __init__(self, store: RunStore, experiment: Experiment) -> None:
+        self.store = store
+        self.sweep = experiment.sweep
+        self.arms = {arm.name: arm for arm in experiment.arms}
+        self.baseline = roles(experiment.arms).baseline
+        self.workers = _expected_workers(store)
+        self.found: list[tuple[PointResult, Evidence, tuple[Finding, ...]]] = []
+        self.outputs: dict[str, dict[int, dict[tuple[int, int], str]]] = {}
+        self.servers: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def add(self, stored: StoredPoint) -> None:
+        arm, meta = self.arms[stored.arm], stored.meta
+        boot = self.outputs.setdefault(stored.arm, {}).setdefault(stored.boot, {})
+        records = _noting_outputs(read_records(stored.records), stored.index, boot)
+        raw = measured(records, meta.get("load") or {}, self.sweep, stored.concurrency)
+        before, after = meta.get("server_before") or [], meta.get("server_after") or []
+        metrics, notes = with_acceptance(
+            raw.metrics,
+            speculates=arm.speculates,
+            before=before,
+            after=after,
+            flushed=bool(meta.get("flushed")),
+        )
+        point = _point(stored, replace(raw, metrics=metrics))
+        evidence = evidence_of(
+            replace(raw, metrics=metrics),
+            arm=arm,
+            concurrency=None if self.sweep.load.kind == "straddle" else stored.concurrency,
+            load=self.sweep.load.kind,
+            server=self.server(stored.arm, stored.boot),
+            before=before,
+            after=after,
+            client=client_summary(meta.get("load") or {}),
+            warmup_requests=point.warmup_requests,
+            expected_worker=self.workers.get(stored.arm),
+            gpu=_gpu(stored),
+        )
+        self.found.append((point, evidence, notes))
+
+    def server(self, arm: str, boot: int) -> dict[str, Any]:
+        """server_info.json of a boot; empty where there is none."""
+        if (arm, boot) not in self.servers:
+            path = self.store.folder / self.store.boot_path(arm, boot, "server_info.json")
+            self.servers[arm, boot] = _json(path)
+        return self.servers[arm, boot]
+
+    def judged(self) -> ReadPoints:
+        boots = {(point.arm, point.boot) for point, _, _ in self.found}
+        shared = {boot: self._of_boot(*boot) for boot in boots}
+        points = [
+            judged(point, (*judge(evidence), *shared[point.arm, point.boot][0], *notes))
+            for point, evidence, notes in self.found
+        ]
+        notes: dict[str, dict[str, None]] = {}
+        for (arm, _), (_, texts) in sorted(shared.items()):
+            notes.setdefault(arm, {}).update(dict.fromkeys(texts))
+        return ReadPoints(
+            tuple(across_arms(points, self.baseline)),
+            {arm: list(found.values()) for arm, found in self.outputs.items()},
+            {arm: tuple(texts) for arm, texts in notes.items()},
+        )
+
+    def _of_boot(self, arm: str, boot: int) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+        """Findings for every point of a boot, and notes on its arm."""
+        own = [evidence for point, evidence, _ in self.found if (point.arm, point.boot) == (arm, boot)]
+        alike = self._arguments(arm, boot)
+        fatal = tuple(finding for finding in alike if finding.fatal)
+        return (*over_boot(own), *fatal), tuple(finding.text for finding in alike if not finding.fatal)
+
+    def _arguments(self, arm: str, boot: int) -> tuple[Finding, ...]:
+        """Server arguments that differ from the baseline's first boot beyond what the experiment asks for."""
+        if self.baseline is None:
+            return ()
+        first = min((point.boot for point, _, _ in self.found if point.arm == self.baseline), default=None)
+        mine = self.server(arm, boot)
+        theirs = self.server(self.baseline, first) if first is not None else {}
+        asked = asked_keys(self.arms[arm], self.arms[self.baseline])
+        return argument_findings(
+            unintended(server_arguments(mine, theirs), server_arguments(theirs, mine), asked), self.baseline
+        )
+
+
+def _point(stored: StoredPoint, found: PointMetrics) -> PointResult:
+    return PointResult(
+        arm=stored.arm,
+        boot=stored.boot,
+        index=stored.index,
+        concurrency=stored.concurrency,
+        metrics=found.metrics,
+        ok=found.ok,
+        failed=found.failed,
+        attempted=found.attempted,
+        warmup_requests=int(stored.meta.get("warmup_requests") or 0),
+        bodies_sha256=str(stored.meta.get("bodies_sha256") or ""),
+    )
+
+
+def _noting_outputs(
+    records: Iterable[dict[str, Any]], index: int, into: dict[tuple[int, int], str]
+) -> Iterator[dict[str, Any]]:
+    """The records as they come; the digests of good outputs go into `into`."""
+    for record in records:
+        digest = record.get("output_sha256")
+        if digest and record.get("ok") and record.get("phase") != "warmup":
+            into[index, record["i"]] = digest[:DIGEST_CHARS]
+        yield record
+
+
+def _expected_workers(store: RunStore) -> dict[str, str]:
+    paths: Mapping[str, Mapping[str, str]] = store.read_json("plan.json")["plan"].get("worker_paths") or {}
+    return {arm: path["worker"] for arm, path in paths.items() if path.get("worker") in _WORKERS}
+
+
+def _gpu(stored: StoredPoint) -> GpuWindow | None:
+    """What limited the clocks during this load, from the boot's gpu.csv."""
+    path = stored.records.with_name("gpu.csv")
+    load = client_summary(stored.meta.get("load") or {})
+    begin = _utc_s(load.get("wall_start_utc"))
+    length = (load.get("client") or {}).get("wall_s")
+    if begin is None or not isinstance(length, int | float) or not path.is_file():
+        return None
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        return gpu_window(lines, begin, begin + length)
+
+
+def _utc_s(text: object) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def measured_arms(
+    experiment: Experiment, points: Sequence[PointResult], planned: Iterable[str]
+) -> tuple[Arm, ...]:
+    """Arms of this run in the experiment's order: those that were to run, and those that have points."""
+    names = {*planned, *(point.arm for point in points)}
+    return tuple(arm for arm in experiment.arms if arm.name in names)

@@ -1,0 +1,222 @@
+"""What a report says beside its numbers, from a run folder: provenance, failed boots, each boot over time."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import yaml
+
+from orchestrator.analysis.failure import failure_card, replay_command
+from orchestrator.analysis.trace import boot_trace
+from orchestrator.model.experiment import Experiment, Prompts
+from orchestrator.model.result import BootTrace, FailureCard, Outcome, RunInfo
+from orchestrator.store import RunStore
+
+SIMULATED_KEY = "simulated"  # the stand-in engine says so in /server_info
+LOG, PACKED_LOG, GPU_SAMPLES = "server.log", "server.log.gz", "gpu.csv"
+LOCK_FILE = "experiment.lock.yaml"
+
+
+def events_of(store: RunStore) -> Iterator[dict[str, Any]]:
+    path = store.folder / "events.jsonl"
+    if not path.is_file():
+        return
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # the last line of a killed run may be torn
+            if isinstance(event, dict) and "event" in event:
+                yield event
+
+
+def boot_order(store: RunStore) -> tuple[tuple[str, int], ...]:
+    """(arm, boot) as they were started, from events.jsonl."""
+    return tuple((event["arm"], event["boot"]) for event in events_of(store) if event["event"] == "started")
+
+
+def run_info(store: RunStore, experiment: Experiment, outcome: Outcome | None = None) -> RunInfo:
+    """`outcome`: of a run whose outcome.json is not written yet."""
+    plan = store.read_json("plan.json")["plan"]
+    facts = store.read_json("facts.json")["facts"]
+    ended = outcome or _stored_outcome(store)
+    first = next(events_of(store), {})
+    prompts = experiment.sweep.prompts
+    return RunInfo(
+        run_id=store.run_id,
+        name=experiment.name,
+        host=experiment.node.host,
+        folder=_shown(store.folder),
+        started_utc=str(first.get("t", "")),
+        ended_utc=ended.ended_utc if ended else "",
+        state=ended.state if ended else "",
+        message=ended.message if ended else "",
+        simulated=is_simulated(store),
+        load_from=experiment.sweep.load_from,
+        load=experiment.sweep.load.kind,
+        prompts=_prompts(prompts),
+        prompts_random=prompts.source == "input_ids" and prompts.path is None,
+        workers=_workers(plan),
+        unsupported={arm: str(why) for arm, why in (plan.get("unsupported") or {}).items()},
+        provenance=_provenance(store, facts, experiment),
+        warnings=tuple(plan.get("warnings") or ()),
+        failures=failure_cards(store, failed=ended is not None and ended.state in ("failed", "dirty")),
+        traces=traces(store),
+    )
+
+
+def is_simulated(store: RunStore) -> bool:
+    for path in store.folder.glob("arms/*/boot-*/server_info.json"):
+        if json.loads(path.read_text()).get(SIMULATED_KEY):
+            return True
+    return False
+
+
+def _shown(folder: Path) -> str:
+    """Relative to here where it lies below: a report that is passed on should not name this machine's folders."""
+    return str(folder.relative_to(Path.cwd())) if folder.is_relative_to(Path.cwd()) else str(folder)
+
+
+def _stored_outcome(store: RunStore) -> Outcome | None:
+    if not store.finished:
+        return None
+    found = store.read_json("outcome.json")["outcome"]
+    fields = ("exit_code", "state", "message", "node_restored", "started_utc", "ended_utc")
+    return Outcome(*(found[field] for field in fields))
+
+
+def _prompts(prompts: Prompts) -> str:
+    if prompts.source == "builtin":
+        return ", ".join((prompts.source, *prompts.kinds))
+    return f"{prompts.source}, {Path(prompts.path).name if prompts.path else 'generated'}"
+
+
+def _workers(plan: Mapping[str, Any]) -> dict[str, str]:
+    paths: Mapping[str, Mapping[str, str]] = plan.get("worker_paths") or {}
+    return {arm: f"{path['worker']}: {path['why']}" for arm, path in paths.items()}
+
+
+def _provenance(store: RunStore, facts: Mapping[str, Any], experiment: Experiment) -> dict[str, str]:
+    tree, gpus = facts.get("tree") or {}, facts.get("gpus") or []
+    counts: dict[str, int] = {}
+    for gpu in gpus:
+        name = f"{gpu.get('name')} (driver {gpu.get('driver')})"
+        counts[name] = counts.get(name, 0) + 1
+    patched = {arm.name: ", ".join(arm.patches) for arm in experiment.arms if arm.patches}
+    return {
+        "model": str(experiment.server.args.get("model-path", "")),
+        "GPUs": ", ".join(f"{count} x {name}" for name, count in counts.items()) or _no_gpus(facts),
+        "tree": f"{tree.get('package')} {tree.get('version')} at {tree.get('path')}",
+        "interpreter": f"{tree.get('python')} ({tree.get('python_version')})",
+        "kernel": f"{facts.get('kernel', '')} on {facts.get('host', '')}",
+        **{f"patches of {arm}": names for arm, names in patched.items()},
+        "dynspec": _version_at_run(store),
+    }
+
+
+def _no_gpus(facts: Mapping[str, Any]) -> str:
+    problem = facts.get("gpu_problem")
+    return f"unknown: {problem}" if problem else "none"
+
+
+def _version_at_run(store: RunStore) -> str:
+    """The version that measured, which may not be the one that reports."""
+    try:
+        lock = yaml.safe_load((store.folder / LOCK_FILE).read_text(encoding="utf-8")).get("lock") or {}
+    except (OSError, yaml.YAMLError, AttributeError):
+        return ""
+    return str(lock.get("dynspec", ""))
+
+
+# -- what a boot left behind -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_log(folder: Path) -> Iterator[TextIO | None]:
+    """A boot's server log, packed or not; None where there is none."""
+    if (folder / LOG).is_file():
+        with (folder / LOG).open(encoding="utf-8", errors="replace") as lines:
+            yield lines
+    elif (folder / PACKED_LOG).is_file():
+        with gzip.open(folder / PACKED_LOG, "rt", encoding="utf-8", errors="replace") as lines:
+            yield lines
+    else:
+        yield None
+
+
+def traces(store: RunStore) -> tuple[BootTrace, ...]:
+    """Each boot over time, in the order in which the boots ran."""
+    found = []
+    for arm, boot in dict.fromkeys(boot_order(store)):
+        folder = (store.folder / store.boot_path(arm, boot, LOG)).parent
+        samples = folder / GPU_SAMPLES
+        with open_log(folder) as log:
+            gpu = samples.read_text(encoding="utf-8", errors="replace") if samples.is_file() else ""
+            found.append(boot_trace(arm, boot, log or (), gpu.splitlines()))
+    return tuple(trace for trace in found if trace.running or trace.gpu)
+
+
+@dataclass(frozen=True)
+class FailedBoot:
+    """A boot that ended otherwise than by a stop. `concurrency` None: not during a point."""
+
+    arm: str
+    boot: int
+    concurrency: int | None
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+def failed_boots(store: RunStore, *, failed: bool) -> tuple[FailedBoot, ...]:
+    """`failed`: the run ended in a failure, so the boot that was up then is one of them.
+
+    A boot that a resumed run brought to its end is none.
+    """
+    found: dict[tuple[str, int], FailedBoot] = {}
+    up: FailedBoot | None = None
+    for event in events_of(store):
+        kind = event["event"]
+        if kind == "started":
+            up = FailedBoot(event["arm"], event["boot"], None)
+            found.pop((up.arm, up.boot), None)
+        elif up is None:
+            continue
+        elif kind in ("point", "point_done"):
+            up = FailedBoot(up.arm, up.boot, event["concurrency"] if kind == "point" else None)
+        elif kind == "boot_failed":
+            ended = FailedBoot(up.arm, up.boot, up.concurrency, event.get("exit_code"), event.get("signal"))
+            found[up.arm, up.boot] = ended
+            up = None
+        elif kind == "stopped":
+            up = None
+    if up is not None and failed:
+        found[up.arm, up.boot] = up
+    return tuple(found.values())
+
+
+def failure_cards(store: RunStore, *, failed: bool) -> tuple[FailureCard, ...]:
+    """One card for each failed boot, from its server log; `replay` runs just that point again."""
+    cards = []
+    for boot in failed_boots(store, failed=failed):
+        folder = (store.folder / store.boot_path(boot.arm, boot.boot, LOG)).parent
+        experiment = _shown(store.folder / LOCK_FILE)
+        with open_log(folder) as log:
+            cards.append(
+                failure_card(
+                    log or (),
+                    arm=boot.arm,
+                    boot=boot.boot,
+                    concurrency=boot.concurrency,
+                    exit_code=boot.exit_code,
+                    signal=boot.signal,
+                    replay=replay_command(experiment, boot.arm, boot.concurrency),
+                )
+            )
+    return tuple(cards)

@@ -1,0 +1,28 @@
+"""summary.json of a run folder, computed anew from its records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.analysis.summary import summarise
+from orchestrator.model.experiment import Experiment
+from orchestrator.runner.points import measured_arms, read_points
+from orchestrator.runner.run_info import boot_order
+from orchestrator.store import RunStore
+
+Summary = dict[str, Any]
+
+
+def make_summary(store: RunStore, experiment: Experiment) -> Summary:
+    """summary.json as a value, from every finished point."""
+    read = read_points(store, experiment)
+    plan = store.read_json("plan.json")["plan"]
+    planned = [boot["arm"] for boot in plan.get("boots") or ()]
+    return summarise(
+        read.points,
+        arms=measured_arms(experiment, read.points, planned),
+        boot_order=boot_order(store),
+        share_boot=experiment.sweep.share_boot,
+        arm_notes=read.arm_notes,
+        outputs=read.outputs,
+    )
