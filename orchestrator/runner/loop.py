@@ -39,6 +39,7 @@ from orchestrator.model.plan import (
 from orchestrator.remote.node import Node
 from orchestrator.remote.refusals import before_acting
 from orchestrator.runner.boot import Boot
+from orchestrator.runner.confirm import confirm_worker
 from orchestrator.runner.events import Events
 from orchestrator.runner.loading import Loads
 from orchestrator.runner.options import launch_env
@@ -90,6 +91,7 @@ class Loop:
                 self._start(effect)
             case WaitReady():
                 self._running().wait_ready()
+                self._confirm(self._running())
             case Canary():
                 self._running().canary(effect)
             case RunPoint():
@@ -138,6 +140,10 @@ class Loop:
         model = str(arm.args.get("served-model-name", arm.args.get("model-path", "default")))
         loads = Loads.of(self.experiment.sweep, launch.port, model, self.base)
         self.boot = Boot(self.experiment, arm, effect.boot, self.node, self.store, self.events, loads)
+
+    def _confirm(self, boot: Boot) -> None:
+        log = server_log(self.experiment.node.workdir, self.store.run_id, boot.arm.name, boot.number)
+        confirm_worker(boot, self.plan.worker_paths[boot.arm.name], log)
 
     def _stop(self) -> None:
         limits = self.experiment.limits
