@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -16,8 +17,27 @@ SshConfig = Annotated[
 KnownHosts = Annotated[
     str | None, typer.Option("--known-hosts", metavar="FILE", help="Instead of ~/.ssh/known_hosts.")
 ]
+HostKey = Annotated[
+    str | None, typer.Option("--host-key", metavar="KEY", help="The one accepted key: 'ssh-ed25519 AAAA...'.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Take over from a live holder; says whose run it ends.")]
+KeepForeign = Annotated[
+    bool,
+    typer.Option(
+        "--keep-foreign", help="Leave files that somebody else changed meanwhile, and close the journal."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How to reach the node, as typed."""
+
+    node: str
+    ssh_config: str | None
+    known_hosts: str | None
+    host_key: str | None
 
 
 def register(app: typer.Typer) -> None:
@@ -27,13 +47,17 @@ def register(app: typer.Typer) -> None:
 
 
 def status(
-    node: NodeName, ssh_config: SshConfig = None, known_hosts: KnownHosts = None, as_json: AsJson = False
+    node: NodeName,
+    ssh_config: SshConfig = None,
+    known_hosts: KnownHosts = None,
+    host_key: HostKey = None,
+    as_json: AsJson = False,
 ) -> int:
     """Lock, lease, journal, server, GPU processes."""
     from orchestrator.cli.node_text import status_lines
     from orchestrator.store import plain
 
-    with _connected(node, ssh_config, known_hosts) as client:
+    with _connected(_Way(node, ssh_config, known_hosts, host_key)) as client:
         found = client.status()
     if as_json:
         print(json.dumps({"schema": 1, **plain(found)}))
@@ -46,49 +70,61 @@ def stop(
     node: NodeName,
     ssh_config: SshConfig = None,
     known_hosts: KnownHosts = None,
+    host_key: HostKey = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> int:
     """End the run on a node; files are put back too."""
-    return _give_back(node, ssh_config, known_hosts, force, as_json)
+    return _give_back(_Way(node, ssh_config, known_hosts, host_key), force=force, as_json=as_json)
 
 
 def restore(
     node: NodeName,
     ssh_config: SshConfig = None,
     known_hosts: KnownHosts = None,
+    host_key: HostKey = None,
     force: Force = False,
+    keep_foreign: KeepForeign = False,
     as_json: AsJson = False,
 ) -> int:
     """Put every changed file back.
 
     What dynspec started is stopped first. Safe to repeat; from any machine.
     """
-    return _give_back(node, ssh_config, known_hosts, force, as_json)
+    way = _Way(node, ssh_config, known_hosts, host_key)
+    return _give_back(way, force=force, keep_foreign=keep_foreign, as_json=as_json)
 
 
-def _give_back(node: str, ssh_config: str | None, known_hosts: str | None, force: bool, as_json: bool) -> int:
-    from orchestrator.runner.restore import restore_node
+def _give_back(way: _Way, *, force: bool, as_json: bool, keep_foreign: bool = False) -> int:
+    from orchestrator.model.experiment import Node
+    from orchestrator.runner.restore import restore_command, restore_node
 
-    with _connected(node, ssh_config, known_hosts) as client:
-        done = restore_node(client, node, force=force)
+    known_hosts = way.known_hosts or Node.known_hosts
+    again = restore_command(
+        Node(way.node, "", known_hosts=known_hosts, host_key=way.host_key, ssh_config=way.ssh_config)
+    )
+    with _connected(way) as client:
+        done = restore_node(client, again, force=force, keep_foreign=keep_foreign)
     if as_json:
-        print(json.dumps({"schema": 1, "runs": [dict(run) for run in done]}))
+        print(json.dumps({"schema": 1, "runs": done}))
         return 0
     if not done:
-        print(f"{node}: nothing to restore: no open journal, no server of ours")
+        print(f"{way.node}: nothing to restore: no open journal, no server of ours")
     for run in done:
-        print(_run_line(node, run))
+        print(_run_line(way.node, run))
     return 0
 
 
 def _run_line(node: str, run: dict[str, Any]) -> str:
+    stopped = f"stopped {len(run['stopped'])} processes" if run["stopped"] else "nothing was running"
     files = ", ".join(run["restored"]) or "no file had been changed"
-    return f"{node}: run {run['run_id']}: stopped {run['stopped'] or 'nothing'}; put back: {files}; verified"
+    kept = f"; left as somebody else changed them: {', '.join(run['kept'])}" if run["kept"] else ""
+    return f"{node}: run {run['run_id']}: {stopped}; put back and verified: {files}{kept}"
 
 
-def _connected(node: str, ssh_config: str | None, known_hosts: str | None) -> Any:
+def _connected(way: _Way) -> Any:
     from orchestrator.remote.transport import ConnectSettings
     from orchestrator.runner.prepare import connect_to
 
-    return connect_to(node, ConnectSettings(known_hosts=known_hosts, ssh_config=ssh_config))
+    settings = ConnectSettings(known_hosts=way.known_hosts, host_key=way.host_key, ssh_config=way.ssh_config)
+    return connect_to(way.node, settings)

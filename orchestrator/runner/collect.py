@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from orchestrator.errors import ConnectionLost
+from orchestrator.errors import ConnectionLost, DynspecError, RemoteError
 from orchestrator.model.experiment import Experiment
 from orchestrator.remote.fetch import FetchFile
 from orchestrator.remote.node import Node
@@ -15,60 +17,100 @@ from orchestrator.runner.events import Events
 from orchestrator.runner.loop import server_log
 from orchestrator.store import RunStore
 
-
-def collect(
-    node: Node,
-    experiment: Experiment,
-    store: RunStore,
-    boots: tuple[tuple[str, int], ...],
-    events: Events,
-    abort: Callable[[], bool],
-) -> None:
-    """Fetches the log of every boot, then removes the run's folders on the node. `abort` stops between files."""
-    workdir = experiment.node.workdir
-    for arm, boot in boots:
-        if abort():
-            events.emit(
-                "warning",
-                text=f"collecting stopped; logs stay on the node under {workdir}/{store.run_id}/logs",
-            )
-            return
-        _one_log(
-            node,
-            store,
-            server_log(workdir, store.run_id, arm, boot),
-            store.boot_path(arm, boot, "server.log"),
-            events,
-        )
-    node.clean(run_id=store.run_id, workdir=workdir)
+_TRIES = 3
 
 
-def _one_log(node: Node, store: RunStore, remote: str, local: str, events: Events) -> None:
-    with tempfile.TemporaryFile() as raw:
-        _download(node, remote, raw)
-        raw.seek(0)
-        content = raw.read()
-    store.write_bytes(local, store.redact.data(content))
-    events.emit("collected", file=local, bytes=len(content))
+class _Stop(Exception):
+    """Collecting ends here: asked to, or out of time."""
 
 
-def _download(node: Node, remote: str, into: BinaryIO, tries: int = 3) -> None:
-    """Goes on where a broken transfer stopped; the digest is over the whole file on the node."""
-    digest = hashlib.sha256()
+@dataclass
+class Collecting:
+    """`abort` is asked between blocks: whoever cancels twice does not wait for gigabytes of log."""
 
-    def sink(_path: str, block: bytes) -> None:
-        into.write(block)
-        digest.update(block)
+    node: Node
+    experiment: Experiment
+    store: RunStore
+    events: Events
+    abort: Callable[[], bool]
+    _deadline_s: float = field(init=False)
 
-    for left in reversed(range(tries)):
+    def __post_init__(self) -> None:
+        self._deadline_s = time.monotonic() + self.experiment.limits.collect_s
+
+    def run(self, boots: tuple[tuple[str, int], ...]) -> None:
+        """Fetches what every boot left, then removes the run's folders on the node if nothing is missing.
+
+        Never raises for the node or the connection: what did not come over is said, and stays there.
+        """
+        whole = True
         try:
-            fetched = node.fetch([FetchFile(remote, into.tell())], sink)[0]
-        except ConnectionLost:
-            if not left:
-                raise
-            continue
-        if fetched.error:
-            raise ConnectionLost(f"{remote}: {fetched.error}")
-        if fetched.sha256 != digest.hexdigest():
-            raise ConnectionLost(f"{remote}: arrived damaged")
-        return
+            for remote, local in self._files(boots):
+                whole = self._one(remote, local) and whole
+        except _Stop as stop:
+            self._warn(f"collecting stopped: {stop}")
+            whole = False
+        if not whole:
+            self._warn(f"logs stay on the node under {self._folder}")
+            return
+        try:
+            self.node.clean(run_id=self.store.run_id, workdir=self.experiment.node.workdir)
+        except DynspecError as error:
+            self._warn(f"{self._folder} could not be removed on the node: {error.message}")
+
+    @property
+    def _folder(self) -> str:
+        return f"{self.experiment.node.workdir}/{self.store.run_id}"
+
+    def _files(self, boots: tuple[tuple[str, int], ...]) -> Iterator[tuple[str, str]]:
+        workdir = self.experiment.node.workdir
+        for arm, boot in boots:
+            yield (
+                server_log(workdir, self.store.run_id, arm, boot),
+                self.store.boot_path(arm, boot, "server.log"),
+            )
+
+    def _one(self, remote: str, local: str) -> bool:
+        with tempfile.TemporaryFile() as raw:
+            try:
+                self._download(remote, raw)
+            except (ConnectionLost, RemoteError) as lost:
+                self._warn(f"{local} could not be collected: {lost.message}")
+                return False
+            raw.seek(0)
+            content = raw.read()
+        self.store.write_bytes(local, self.store.redact.data(content))
+        self.events.emit("collected", file=local, bytes=len(content))
+        return True
+
+    def _download(self, remote: str, into: BinaryIO) -> None:
+        """Goes on where a broken transfer stopped; the digest is over the whole file on the node."""
+        digest = hashlib.sha256()
+
+        def sink(_path: str, block: bytes) -> None:
+            self._check()
+            into.write(block)
+            digest.update(block)
+
+        for left in reversed(range(_TRIES)):
+            self._check()
+            try:
+                fetched = self.node.fetch([FetchFile(remote, into.tell())], sink)[0]
+            except ConnectionLost:
+                if not left:
+                    raise
+                continue
+            if fetched.error:
+                raise RemoteError(f"{remote}: {fetched.error}")
+            if fetched.sha256 != digest.hexdigest():
+                raise RemoteError(f"{remote}: arrived damaged")
+            return
+
+    def _check(self) -> None:
+        if self.abort():
+            raise _Stop("asked to")
+        if time.monotonic() > self._deadline_s:
+            raise _Stop(f"it took longer than {self.experiment.limits.collect_s:.0f} s (limits.collect)")
+
+    def _warn(self, text: str) -> None:
+        self.events.emit("warning", text=text)

@@ -19,6 +19,7 @@ class Events:
         self._redact = redact
         self._early: list[dict[str, Any]] = []
         self._store: RunStore | None = None
+        self._forgiving = False
 
     def attach(self, store: RunStore) -> None:
         self._store = store
@@ -26,19 +27,34 @@ class Events:
             store.event(record.pop("event"), record)
         self._early.clear()
 
+    def forgive(self) -> None:
+        """From now on a full disk or a closed screen costs the event, and nothing else: the node is given back."""
+        self._forgiving = True
+
     def emit(self, event: str, **data: Any) -> None:
+        """Raises OSError when the run folder or a listener cannot take it, until `forgive`."""
         record: dict[str, Any] = {"t": utc_now(), "event": event, **plain(data)}
-        if self._store is None:
-            self._early.append(dict(record))
-        else:
-            self._store.event(event, data)
         safe = self._redact.tree(record)
         assert isinstance(safe, dict)
+        self._deliver(lambda: self._keep(event, data, record))
         for listener in self._listeners:
-            listener(safe)
+            self._deliver(lambda listener=listener: listener(safe))  # type: ignore[misc]
 
     def phase(self, name: str, text: str) -> None:
         self.emit("phase", phase=name, text=text)
 
     def note(self, text: str) -> None:
         self.emit("note", text=text)
+
+    def _keep(self, event: str, data: Mapping[str, Any], record: dict[str, Any]) -> None:
+        if self._store is None:
+            self._early.append(dict(record))
+        else:
+            self._store.event(event, data)
+
+    def _deliver(self, deed: Callable[[], None]) -> None:
+        try:
+            deed()
+        except OSError:
+            if not self._forgiving:
+                raise

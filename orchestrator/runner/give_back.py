@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from orchestrator.errors import (
-    ConnectionFailed,
-    ConnectionLost,
-    DynspecError,
-    NodeBusy,
-    NodeDirty,
-    RemoteError,
-)
+from orchestrator.errors import DynspecError, NodeDirty, RemoteError
 from orchestrator.remote.node import Node
 from orchestrator.runner.events import Events
-from orchestrator.runner.restore import restore_node
+from orchestrator.runner.restore import end_run
+
+# Beyond the limit of the stop itself: files, proof, and the memory of the GPUs.
+_MARGIN_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -29,38 +25,42 @@ def give_back(
     reconnect: Callable[[], Node],
     *,
     run_id: str,
-    host: str,
+    command: str,
     stop_s: float,
     reason: str,
     events: Events,
 ) -> GivenBack:
-    """Stop, restore, verify, unlock. Raises NodeDirty with the command that helps when it can't be shown to be done."""
+    """Stop, restore, verify, unlock. Raises NodeDirty, with the `command` that helps, when it can't be shown."""
     try:
-        reply = node.unwind(stop_s=stop_s, reason=reason)
+        reply = node.unwind(stop_s=stop_s, reason=reason, timeout_s=stop_s + _MARGIN_S)
         given = GivenBack(tuple(reply.restored), node)
-    except (ConnectionLost, RemoteError) as error:
+        for note in reply.notes:
+            events.note(note)
+    except DynspecError as error:
         if isinstance(error, RemoteError) and error.code == "dirty":
-            raise dirty(host, error) from error
+            raise dirty(error, command) from error
         events.note(f"{error.message}; connecting again to give the node back")
-        given = _again(node, reconnect, run_id, host)
+        given = _again(node, reconnect, run_id, command)
     events.emit("given_back", restored=list(given.restored))
     return given
 
 
-def _again(lost: Node, reconnect: Callable[[], Node], run_id: str, host: str) -> GivenBack:
-    """What `dynspec restore` would do, for this run: its guardian may live, be dead, or have done it all already."""
+def _again(lost: Node, reconnect: Callable[[], Node], run_id: str, command: str) -> GivenBack:
+    """What `dynspec restore` would do, for this run alone."""
     lost.close()
+    node: Node | None = None
     try:
         node = reconnect()
-        ended = restore_node(node, host, force=True, only_run=run_id)
-    except (ConnectionFailed, ConnectionLost, NodeBusy) as error:
-        raise dirty(host, error) from error
-    return GivenBack(tuple(path for run in ended for path in run["restored"]), node)
+        return GivenBack(end_run(node, run_id, command), node)
+    except NodeDirty:
+        raise
+    except DynspecError as error:
+        raise dirty(error, command) from error
 
 
-def dirty(host: str, error: DynspecError) -> NodeDirty:
+def dirty(error: DynspecError, command: str) -> NodeDirty:
     return NodeDirty(
         f"the node could not be given back as it was: {error.message}",
         details=(*error.details, "where its guardian still lives, it restores by itself when the lease ends"),
-        restore_command=f"dynspec restore {host}",
+        restore_command=command,
     )

@@ -10,8 +10,9 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -26,6 +27,7 @@ from orchestrator.model.plan import (
     FreeGpus,
     Guard,
     MakeReport,
+    PatchSet,
     Plan,
     RestoreFiles,
     RunPoint,
@@ -49,7 +51,7 @@ from orchestrator.store import RunStore, safe_name
 
 @dataclass
 class Loop:
-    """Executes steps against a guarded node. `undo` holds what is still to be taken back, newest last."""
+    """Executes steps against a guarded node. What is to be undone stands in the guardian's journal, not here."""
 
     experiment: Experiment
     facts: Facts
@@ -59,7 +61,6 @@ class Loop:
     events: Events
     secrets: Mapping[str, str]
     base: Path  # relative paths of the experiment count from here
-    undo: list[Step] = field(default_factory=list)
     touched: bool = False  # something on the node beyond our own folders was changed
     boot: Boot | None = None
 
@@ -69,8 +70,6 @@ class Loop:
             if isinstance(step.do, Guard | Unlock | Collect | MakeReport):
                 continue  # done by the session: guard came before the plan, the others come after the unwind
             self.events.phase(step.phase, step.text)
-            if step.undo is not None:
-                self.undo.append(step)
             self._do(step)
 
     def _do(self, step: Step) -> None:
@@ -82,9 +81,7 @@ class Loop:
                     self.node, self.experiment, self.facts, patch_set, self.store.run_id, self.events, arms
                 )
             case ApplyEdits(patch_set):
-                self.touched = True
-                applied = self.node.apply(patch_set.name, [_file(edit) for edit in patch_set.edits])
-                self.events.emit("applied", patch_set=patch_set.name, changed=list(applied.changed))
+                self._apply(patch_set)
             case FreeGpus():
                 self._free(effect)
             case StartServer():
@@ -101,21 +98,32 @@ class Loop:
             case RestoreFiles():
                 restored = self.node.restore()
                 self.events.emit("restored", files=list(restored.restored))
-                self.undo = [item for item in self.undo if not isinstance(item.undo, RestoreFiles)]
             case Guard() | Unlock() | Collect() | MakeReport():
                 raise AssertionError(f"{effect} is not executed here")
             case _:
                 assert_never(effect)
 
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """A deed that the node refuses has touched nothing: what the refusal means decides the exit code."""
+        try:
+            yield
+        except RemoteError as error:
+            raise before_acting(error, self.experiment.node.host) from error
+
+    def _apply(self, patch_set: PatchSet) -> None:
+        with self._refusing():
+            applied = self.node.apply(patch_set.name, [_file(edit) for edit in patch_set.edits])
+        self.touched = self.touched or bool(applied.changed)
+        self.events.emit("applied", patch_set=patch_set.name, changed=list(applied.changed))
+
     def _free(self, effect: FreeGpus) -> None:
         rules = [{"user": rule.user, "command": rule.command} for rule in effect.rules]
         limit_s = self.experiment.limits.free_s
-        try:
+        with self._refusing():
             freed = self.node.free(
                 policy=effect.policy, rules=rules, gpus=effect.gpus or "all", timeout_s=limit_s
             )
-        except RemoteError as error:
-            raise before_acting(error, self.experiment.node.host) from error
         for process in freed.stopped:
             self.events.emit("freed", process=process)
 
@@ -124,18 +132,19 @@ class Loop:
         return self.boot
 
     def _start(self, effect: StartServer) -> None:
-        self.touched = True
         launch = effect.launch
         arm = self.experiment.arm(effect.arm)
-        started = self.node.start(
-            launch.argv,
-            cwd=launch.cwd,
-            env=launch_env(launch.env, self.secrets),
-            log=server_log(self.experiment.node.workdir, self.store.run_id, effect.arm, effect.boot),
-            arm=effect.arm,
-            boot=effect.boot,
-            port=launch.port,
-        )
+        with self._refusing():
+            started = self.node.start(
+                launch.argv,
+                cwd=launch.cwd,
+                env=launch_env(launch.env, self.secrets),
+                log=server_log(self.experiment.node.workdir, self.store.run_id, effect.arm, effect.boot),
+                arm=effect.arm,
+                boot=effect.boot,
+                port=launch.port,
+            )
+        self.touched = True
         self.events.emit("started", arm=effect.arm, boot=effect.boot, pid=started.pid, argv=list(launch.argv))
         model = str(arm.args.get("served-model-name", arm.args.get("model-path", "default")))
         loads = Loads.of(self.experiment.sweep, launch.port, model, self.base)
@@ -153,7 +162,6 @@ class Loop:
         self.events.emit(
             "stopped", exit_code=stopped.exit_code, signal=stopped.signal, gpu_wait_s=stopped.gpu_wait_s
         )
-        self.undo = [item for item in self.undo if not isinstance(item.undo, StopServer)]
         self.boot = None
 
 

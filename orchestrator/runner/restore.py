@@ -2,68 +2,80 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from orchestrator.errors import NodeBusy, NodeDirty, RemoteError
+from orchestrator.model.experiment import Node as NodeChoice
 from orchestrator.remote.node import Node
 from orchestrator.remote.refusals import before_acting
 
 _STOP_S = 30.0
+_WENT = frozenset({"lost", "not_found"})
 
 
-def restore_node(node: Node, host: str, *, force: bool, only_run: str | None = None) -> list[dict[str, Any]]:
-    """One entry a run that was ended. Raises NodeBusy for a live holder without `force`, NodeDirty for a rest.
+def restore_node(
+    node: Node, command: str, *, force: bool = False, keep_foreign: bool = False
+) -> list[dict[str, Any]]:
+    """One entry a run that was ended: {run_id, restored, stopped, kept}. `command`: what a person types to try again.
 
-    `only_run` leaves the node alone unless that run's journal is still open.
+    Raises NodeBusy for a live holder without `force`, NodeDirty for a rest.
     """
-    status = node.status()
-    done: list[dict[str, Any]] = []
-    if only_run is not None and only_run not in {journal.run_id for journal in status.journals}:
-        return done  # its guardian has put everything back and gone
-    if status.lock is not None:
-        done.append(_end_held(node, host, status.lock.run_id, force=force))
-    elif status.journals:
-        done += _recover(node, host)
-    return done
-
-
-def _end_held(node: Node, host: str, run_id: str, *, force: bool) -> dict[str, Any]:
     try:
-        node.attach(run_id, force=force)
-        reply = node.unwind(stop_s=_STOP_S, reason="asked by restore")
+        done = node.recover("restore", force=force, keep_foreign=keep_foreign)
     except RemoteError as error:
-        raise _refusal(error, host) from error
-    return {"run_id": run_id, "restored": list(reply.restored), "stopped": reply.stopped}
-
-
-def _recover(node: Node, host: str) -> list[dict[str, Any]]:
-    """No guardian lives: a new one takes the lock, puts every dead run back, and leaves."""
-    from orchestrator.runner.loop import holder_name
-    from orchestrator.store import new_run_id
-
-    try:
-        reply = node.guard(
-            run_id=new_run_id("restore"),
-            holder=holder_name(),
-            workdir="~/.dynspec/work",
-            lease_s=60.0,
-            stop_s=_STOP_S,
-        )
-        node.unwind(stop_s=_STOP_S, reason="restored")
-    except RemoteError as error:
-        raise _refusal(error, host) from error
+        raise _refusal(error, node.label, command) from error
     return [
-        {"run_id": item.run_id, "restored": list(item.restored), "stopped": list(item.stopped)}
-        for item in reply.recovered
+        {
+            "run_id": run.run_id,
+            "restored": list(run.restored),
+            "stopped": list(run.stopped),
+            "kept": list(run.kept),
+        }
+        for run in done.recovered
     ]
 
 
-def _refusal(error: RemoteError, host: str) -> Exception:
+def end_run(node: Node, run_id: str, command: str) -> tuple[str, ...]:
+    """Give the node back for one run, over a connection that is not the run's own; returns the files put back.
+
+    Its guardian may live, be dead, or have done it all already; whoever else holds the node by now is left alone.
+    """
+    while True:
+        status = node.status()
+        if status.lock is not None and status.lock.run_id == run_id:
+            try:
+                node.attach(run_id, force=True)
+                return tuple(node.unwind(stop_s=_STOP_S, reason="the controller came back").restored)
+            except RemoteError as error:
+                if error.code not in _WENT:
+                    raise _refusal(error, node.label, command) from error
+                continue  # it ended between the two questions: look again
+        if run_id not in {journal.run_id for journal in status.journals}:
+            return ()
+        done = restore_node(node, command)
+        return tuple(path for run in done if run["run_id"] == run_id for path in run["restored"])
+
+
+def restore_command(choice: NodeChoice) -> str:
+    """The command that gives this node back, from any folder."""
+    words = ["dynspec", "restore", choice.host]
+    for option, value, default in (
+        ("--ssh-config", choice.ssh_config, None),
+        ("--known-hosts", choice.known_hosts, NodeChoice.known_hosts),
+        ("--host-key", choice.host_key, None),
+    ):
+        if value is not None and value != default:
+            words += [option, value]
+    return shlex.join(words)
+
+
+def _refusal(error: RemoteError, host: str, command: str) -> Exception:
     if error.code == "dirty":
         return NodeDirty(
             f"{host} could not be restored: {error.message}",
             details=error.details,
-            restore_command=f"dynspec restore {host}",
+            restore_command=command,
         )
     refusal = before_acting(error, host)
     if isinstance(refusal, NodeBusy):

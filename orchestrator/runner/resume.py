@@ -35,7 +35,6 @@ def resume(options: RunOptions, experiment: Experiment, redact: Redactor) -> Res
     outcome = store.folder / "outcome.json"
     if outcome.is_file() and store.read_json("outcome.json")["outcome"]["exit_code"] == 0:
         raise UsageError(f"run {store.run_id} is finished", help=f"dynspec report {store.run_id}")
-    outcome.unlink(missing_ok=True)
     points = frozenset((point.arm, point.boot, point.index) for point in store.points())
     return Resumed(store.run_id, store, Done(points=points))
 

@@ -9,30 +9,33 @@ from typing import Any
 
 from orchestrator.config import Checked
 from orchestrator.errors import (
-    ConnectionLost,
     DynspecError,
     Interrupted,
     NodeDirty,
     NothingToClaim,
+    PhaseFailed,
     Regression,
-    RemoteError,
+    UsageError,
 )
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.result import Outcome, RunInfo
 from orchestrator.redact import Redactor
 from orchestrator.remote.node import Node
-from orchestrator.remote.refusals import before_acting
-from orchestrator.runner.collect import collect
+from orchestrator.runner.collect import Collecting
 from orchestrator.runner.events import Events, Listener
 from orchestrator.runner.give_back import give_back
+from orchestrator.runner.guarding import Taking, refuse_held
 from orchestrator.runner.lockfile import lock_text
-from orchestrator.runner.loop import Loop, holder_name
+from orchestrator.runner.loop import Loop
 from orchestrator.runner.options import RunOptions, resolve_secrets
 from orchestrator.runner.prepare import Prepared, connect, prepare
+from orchestrator.runner.restore import restore_command
 from orchestrator.runner.results import boot_order, conclude, keep_as_good, write_reports
 from orchestrator.runner.resume import Resumed, fresh, resume
 from orchestrator.runner.signals import SignalGate, watching_signals
 from orchestrator.store import RunStore, utc_now
+
+OUTCOME = "outcome.json"
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,8 @@ def run_experiment(
     start = (
         resume(options, checked.experiment, redact) if options.resume else fresh(options, checked.experiment)
     )
-    with watching_signals(lambda _signum: events.note("still giving the node back; please wait")) as gate:
+    _make_folder(options.results)
+    with watching_signals() as gate:
         return Session(checked, options, base, secrets, redact, events, gate, start).run()
 
 
@@ -90,26 +94,35 @@ class Session:
         self.start = start
         self.started_utc = utc_now()
         self.node: Node | None = None
-        self.store: RunStore | None = start.store
-        self.guarded = False
+        self.store: RunStore | None = None  # once the node is ours
+        self.taking: Taking | None = None
         self.touched = False
 
     # -- the whole ---------------------------------------------------------------------------------------
     def run(self) -> Finished:
+        """Whatever ends the measuring, a signal, a failure or a bug of ours, the node is given back first."""
         error: DynspecError | None = None
+        bug: Exception | None = None
         signum: int | None = None
         try:
-            self._measure()
+            try:
+                self._measure()
+            finally:
+                self.gate.disarm()  # a signal that came just before this is caught below, like any other
         except Interrupted as interrupted:
             signum = interrupted.signum
         except DynspecError as failure:
             error = failure
-        finally:
-            self.gate.disarm()
-        error = self._give_back(error, signum)
-        signum = signum or self.gate.first
+        except OSError as failure:
+            error = PhaseFailed(f"this machine: {failure}")
+        except Exception as unforeseen:  # noqa: BLE001  raised again when the node is clean
+            bug = unforeseen
+        self.events.forgive()
+        error = self._give_back(error, signum, bug)
         self._collect()
-        finished = self._finish(error, signum)
+        if bug is not None:
+            raise bug
+        finished = self._finish(error, signum or self.gate.first)
         if self.node is not None:
             self.node.close()
         return finished
@@ -121,17 +134,12 @@ class Session:
         events.phase("connect", f"{experiment.node.host}")
         self.node = connect(experiment)
         events.phase("facts", "reading what the node is")
-        self._first_look()
+        wait_s = max(self.options.lock_wait_s, experiment.limits.lock_wait_s)
+        self._first_look(self.node, may_wait=wait_s > 0)
         events.phase("guardian", "lock, lease and journal")
-        self._guard()
-        prepared = prepare(
-            self.node,
-            experiment,
-            self.options.arms,
-            done=self.start.done,
-            own_run=self.start.run_id,
-            yes=self.options.yes,
-        )
+        self.taking = Taking(self.node, experiment, self.start.run_id, self.gate, events)
+        self.taking.take(wait_s)
+        prepared = self._prepare(self.node, own_run=self.start.run_id)
         self._open_store(prepared)
         loop = Loop(
             experiment,
@@ -148,73 +156,54 @@ class Session:
         finally:
             self.touched = loop.touched
 
-    def _first_look(self) -> None:
+    def _first_look(self, node: Node, *, may_wait: bool) -> None:
         """Refuse what can be refused before the lock. A dead run's journal is restored first, so it waits for that."""
-        assert self.node is not None
-        status = self.node.status()
-        if any(journal.state == "dead" for journal in status.journals):
-            return
-        waits = self.options.lock_wait_s > 0
-        prepare(
-            self.node,
+        status = node.status()
+        if not may_wait:
+            refuse_held(status, self.experiment.node.host, self.start.run_id)
+        if not any(journal.state == "dead" for journal in status.journals):
+            self._prepare(node, may_wait=may_wait)
+
+    def _prepare(self, node: Node, *, may_wait: bool = False, own_run: str | None = None) -> Prepared:
+        return prepare(
+            node,
             self.experiment,
             self.options.arms,
             done=self.start.done,
-            may_wait=waits,
+            may_wait=may_wait,
+            own_run=own_run,
             yes=self.options.yes,
         )
 
-    def _guard(self) -> None:
-        assert self.node is not None
-        limits = self.experiment.limits
-        try:
-            reply = self.node.guard(
-                run_id=self.start.run_id,
-                holder=holder_name(),
-                workdir=self.experiment.node.workdir,
-                lease_s=self.experiment.node.lease_s,
-                lock_wait_s=max(self.options.lock_wait_s, limits.lock_wait_s),
-                stop_s=limits.stop_s,
-                gpu_free_s=limits.gpu_free_s,
-            )
-        except RemoteError as error:
-            raise before_acting(error, self.experiment.node.host) from error
-        self.guarded = True
-        for item in reply.recovered:
-            self.events.emit(
-                "recovered",
-                run_id=item.run_id,
-                text=f"run {item.run_id} had died; its server was stopped and {len(item.restored)} files were put back",
-                restored=list(item.restored),
-                stopped=list(item.stopped),
-            )
-
     def _open_store(self, prepared: Prepared) -> None:
-        if self.store is None:
-            self.store = RunStore.create(self.options.results, self.start.run_id, self.redact)
-        self.events.attach(self.store)
-        self.store.write("experiment.lock.yaml", lock_text(self.experiment, prepared))
-        self.store.write_json("facts.json", {"facts": prepared.facts})
-        self.store.write_json("plan.json", {"plan": prepared.plan})
+        store = self.start.store or RunStore.create(self.options.results, self.start.run_id, self.redact)
+        (store.folder / OUTCOME).unlink(missing_ok=True)  # a resumed run is unfinished again
+        self.store = store
+        self.events.attach(store)
+        store.write("experiment.lock.yaml", lock_text(self.experiment, prepared))
+        store.write_json("facts.json", {"facts": prepared.facts})
+        store.write_json("plan.json", {"plan": prepared.plan})
 
     def _stored(self) -> RunStore:
         assert self.store is not None
         return self.store
 
     # -- the end, always ---------------------------------------------------------------------------------
-    def _give_back(self, error: DynspecError | None, signum: int | None) -> DynspecError | None:
+    def _give_back(
+        self, error: DynspecError | None, signum: int | None, bug: Exception | None
+    ) -> DynspecError | None:
         """Returns the error that decides the exit code: a dirty node outranks what went before."""
-        if not self.guarded or self.node is None:
+        if self.taking is None or not self.taking.asked or self.node is None:
             return error
         limits = self.experiment.limits
-        reason = "done" if error is None and signum is None else f"signal {signum}" if signum else "failed"
+        reason = f"signal {signum}" if signum else "failed" if error or bug else "done"
         self.events.phase("restore", "stop, restore, verify, unlock")
         try:
             given = give_back(
                 self.node,
                 lambda: connect(self.experiment),
                 run_id=self.start.run_id,
-                host=self.experiment.node.host,
+                command=restore_command(self.experiment.node),
                 stop_s=limits.interrupt_s if signum else limits.stop_s,
                 reason=reason,
                 events=self.events,
@@ -228,14 +217,21 @@ class Session:
 
     def _collect(self) -> None:
         """Logs come over after the node is clean. Losing them is said, and changes no result."""
-        if self.store is None or self.node is None or not self.guarded:
+        if self.store is None or self.node is None or self.taking is None or not self.taking.asked:
             return
-        self.events.phase("collect", "server logs")
+        self.events.phase("collect", "server logs and GPU samples")
+        before = self.gate.repeats if self.gate.first else -1
+
+        def abort() -> bool:
+            """A signal that comes while logs are fetched ends the fetching; one that came earlier does not."""
+            return self.gate.first is not None and self.gate.repeats > before
+
         try:
-            boots = tuple(dict.fromkeys(boot_order(self.store)))
-            collect(self.node, self.experiment, self.store, boots, self.events, lambda: self.gate.repeats > 0)
-        except (ConnectionLost, RemoteError) as lost:
-            self.events.emit("warning", text=f"not everything could be collected: {lost.message}")
+            Collecting(self.node, self.experiment, self.store, self.events, abort).run(
+                tuple(dict.fromkeys(boot_order(self.store)))
+            )
+        except OSError as full:
+            self.events.emit("warning", text=f"not everything could be collected: {full}")
 
     def _finish(self, error: DynspecError | None, signum: int | None) -> Finished:
         something_ran = self.store is not None and any(boot_order(self.store))
@@ -252,7 +248,7 @@ class Session:
             summary, info = write_reports(self.store, self.experiment, conclusion=conclusion, outcome=outcome)
             keep_as_good(self.store, self.experiment, conclusion, outcome)
         self.events.emit("outcome", exit_code=code, state=state, text=message)
-        self.store.write_json("outcome.json", {"outcome": outcome})
+        self.store.write_json(OUTCOME, {"outcome": outcome})
         return Finished(outcome, error, self.store, summary, info)
 
 
@@ -268,3 +264,11 @@ def _verdict(error: DynspecError | None, signum: int | None, touched: bool) -> t
     if error.exit_code in (3, 4) and touched:
         return 1, "failed"  # 3 and 4 promise that nothing was touched
     return error.exit_code, "refused" if error.exit_code in (2, 3, 4) else "failed"
+
+
+def _make_folder(results: Path) -> None:
+    """Before anything is asked of a node: a run that can't keep its records must not start."""
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{results} can't be made a folder for results: {error.strerror}") from None

@@ -1,0 +1,104 @@
+"""Taking the node: refuse early what is busy, wait where that was asked for, and never leave a guardian unclaimed."""
+
+from __future__ import annotations
+
+import time
+
+from orchestrator.errors import DoesNotFit, DynspecError, NodeBusy, NodeDirty, RemoteError
+from orchestrator.model.experiment import Experiment
+from orchestrator.model.facts import LockFact
+from orchestrator.remote.node import Node
+from orchestrator.remote.refusals import before_acting
+from orchestrator.remote.replies import Guard, Status
+from orchestrator.runner.events import Events
+from orchestrator.runner.loop import holder_name
+from orchestrator.runner.restore import restore_command
+from orchestrator.runner.signals import SignalGate
+
+_POLL_S = 1.0
+_REFUSALS = (NodeBusy, NodeDirty, DoesNotFit)  # the node said no: no guardian of ours stands
+
+
+def refuse_held(status: Status, host: str, own_run: str) -> None:
+    """Raises NodeBusy for a live holder: the lock alone tells, so nothing else need be read first."""
+    lock = status.lock
+    if lock is not None and lock.state != "orphaned" and lock.run_id != own_run:
+        raise NodeBusy(
+            f"{host} is in use by run {lock.run_id} of {lock.user} ({lock.controller}), since {lock.since_utc}, "
+            f"{_doing(lock)}",
+            help=f"wait with --lock-wait 10m, or see: dynspec status {host}",
+        )
+
+
+class Taking:
+    """`asked` is true from the first moment at which a guardian of ours may stand."""
+
+    def __init__(
+        self, node: Node, experiment: Experiment, run_id: str, gate: SignalGate, events: Events
+    ) -> None:
+        self._node = node
+        self._experiment = experiment
+        self._run_id = run_id
+        self._gate = gate
+        self._events = events
+        self.asked = False
+
+    def take(self, wait_s: float) -> None:
+        """The node's lock, after at most `wait_s`. Raises NodeBusy, NodeDirty for a dead run that can't be put back."""
+        deadline = time.monotonic() + wait_s
+        told = False
+        while True:
+            try:
+                # A signal between question and answer would leave a guardian that nobody has heard of.
+                with self._gate.held():
+                    reply = self._ask()
+                return self._tell_recovered(reply)
+            except NodeBusy as busy:
+                if time.monotonic() >= deadline:
+                    raise
+                if not told:
+                    self._events.note(f"{busy.message}; waiting up to {wait_s:.0f} s")
+                    told = True
+            time.sleep(_POLL_S)
+
+    def _ask(self) -> Guard:
+        node, limits = self._experiment.node, self._experiment.limits
+        self.asked = True
+        try:
+            return self._node.guard(
+                run_id=self._run_id,
+                holder=holder_name(),
+                workdir=node.workdir,
+                lease_s=node.lease_s,
+                stop_s=limits.stop_s,
+                gpu_free_s=limits.gpu_free_s,
+            )
+        except RemoteError as error:
+            refusal = self._refusal(error)
+            self.asked = not isinstance(refusal, _REFUSALS)
+            raise refusal from error
+
+    def _refusal(self, error: RemoteError) -> DynspecError:
+        host = self._experiment.node.host
+        if error.code != "dirty":
+            return before_acting(error, host)
+        return NodeDirty(
+            f"a dead run on {host} could not be put back: {error.message}",
+            details=error.details,
+            restore_command=restore_command(self._experiment.node),
+        )
+
+    def _tell_recovered(self, reply: Guard) -> None:
+        for item in reply.recovered:
+            self._events.emit(
+                "recovered",
+                run_id=item.run_id,
+                text=f"run {item.run_id} had died: {len(item.stopped)} of its processes were stopped, "
+                f"{len(item.restored)} files were put back",
+                restored=list(item.restored),
+                stopped=list(item.stopped),
+            )
+
+
+def _doing(lock: LockFact) -> str:
+    return f"{lock.state}, {lock.phase}" if lock.phase else lock.state
