@@ -96,4 +96,5 @@ class Connection(asyncio.BufferedProtocol):
         exchange.end_ns = self.idle_since_ns = now_ns
         if not keep:
             self.close()
-        self._on_done(self, exchange)
+        # Later, not now: what follows takes time, and the other connections that are ready have yet to be stamped.
+        asyncio.get_running_loop().call_soon(self._on_done, self, exchange)

@@ -7,7 +7,7 @@ import time
 from array import array
 from typing import Any, Optional, Sequence
 
-_TICK_S = 0.005
+_TICK_S = 0.01
 
 
 def nearest_rank(ordered: Sequence[int], share: float) -> Optional[int]:
@@ -36,7 +36,7 @@ def histogram(values: Sequence[int]) -> "dict[str, int]":
 
 
 class LagMeter:
-    """Asks the event loop for a call every 5 ms and notes how late each comes."""
+    """Asks the event loop for a call every 10 ms and notes how late each comes."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -31,18 +31,19 @@ from orchestrator.load.point import body_template, build_spec
 from orchestrator.metrics import nearest_rank
 
 HERE = Path(__file__).resolve().parent
-FIRST_MS = 50.0
 
 
 @dataclass(frozen=True)
 class Case:
-    """One shape of load: `requests` streams of `tokens`, `concurrency` at a time, a token each `gap_ms`."""
+    """`requests` streams of `tokens`, `concurrency` at a time; the first token after `first_ms`, then
+    one each `gap_ms`."""
 
     name: str
     concurrency: int
     requests: int
     tokens: int
     gap_ms: float
+    first_ms: float = 50.0
 
     @property
     def events(self) -> int:
@@ -52,7 +53,7 @@ class Case:
 ONE = Case("one request", 1, 1, 16, 10.0)
 PACED = Case("c256, a token each 10 ms", 256, 768, 128, 10.0)
 WIDE = Case("c1024, a token each 50 ms", 1024, 3072, 32, 50.0)
-FLOOD = Case("c64, no gap", 64, 192, 1024, 0.0)
+FLOOD = Case("c64, no gap", 64, 768, 128, 0.0, first_ms=0.0)
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,12 @@ def main() -> int:
     options.add_argument("--peer", type=Path, help="folder that setup_peer.sh filled")
     options.add_argument("--runs", type=int, default=3)
     options.add_argument("--cores", default="0,1", help="core of the server, core of the client")
-    options.add_argument(
-        "--nice", type=int, default=0, help="below 0: ahead of other work on a shared machine (root)"
-    )
+    ahead = "run server and clients ahead of all other work (SCHED_RR, needs root): for a shared machine"
+    options.add_argument("--ahead", action="store_true", help=ahead)
     given = options.parse_args()
     server_core, client_core = given.cores.split(",")
-    if given.nice:
-        os.nice(given.nice)  # server and clients inherit it
+    if given.ahead:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))  # server and clients inherit it
     clients: dict[str, Client] = {"ours": own_client(client_core)}
     if given.peer:
         clients["bench_serving"] = peer_client(given.peer, client_core)
@@ -126,7 +126,7 @@ class Bench:
             self._core,
             str(self._server),
             str(port),
-            str(FIRST_MS),
+            str(case.first_ms),
             str(case.gap_ms),
             str(log),
         ]

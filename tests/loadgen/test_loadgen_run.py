@@ -322,7 +322,7 @@ def test_progress_comes_each_second_and_counts(offer):
 def test_it_reports_its_own_lateness_and_cpu(offer):
     with LoadStub(chat_script(tokens=10, gap_s=0.02)) as stub:
         client = offer(stub.port, requests=8).summary["client"]
-    assert client["lag_ns"]["n"] > 50
+    assert client["lag_ns"]["n"] > 25
     assert 0 <= client["lag_ns"]["p50"] <= client["lag_ns"]["p99"] <= client["lag_ns"]["max"]
     assert sum(client["lag_ns"]["histogram"].values()) == client["lag_ns"]["n"]
     assert 0 < client["cpu_share"] < 1
