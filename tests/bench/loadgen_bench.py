@@ -1,8 +1,7 @@
 """The load generator's bars, measured side by side with `sglang.bench_serving` against a server that knows the truth.
 
-    python tests/bench/loadgen_bench.py                 ours alone
-    tests/bench/setup_peer.sh /tmp/dynspec-bench        once: the peer's environment, about 6 GB
-    python tests/bench/loadgen_bench.py --peer /tmp/dynspec-bench [--runs 3]
+    tests/bench/setup_peer.sh               once: the peer's environment in /tmp/dynspec-bench, about 6 GB
+    python -m tests.bench [--runs 3]        ours beside the peer, or alone where it is not set up
 
 The server (truth_server.c, built here with gcc) is pinned to one core and the client with all its processes to another;
 runs of the two clients alternate. Read the ratios: absolute times are this machine's.
@@ -31,6 +30,7 @@ from orchestrator.load.point import body_template, build_spec
 from orchestrator.metrics import nearest_rank
 
 HERE = Path(__file__).resolve().parent
+PEER = Path("/tmp/dynspec-bench")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def main() -> int:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("--peer", type=Path, help="folder that setup_peer.sh filled")
+    options.add_argument("--peer", type=Path, default=PEER, help="folder that setup_peer.sh filled")
     options.add_argument("--runs", type=int, default=3)
     options.add_argument("--cores", default="0,1", help="core of the server, core of the client")
     ahead = "run server and clients ahead of all other work (SCHED_RR, needs root): for a shared machine"
@@ -87,8 +87,13 @@ def main() -> int:
     if given.ahead:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))  # server and clients inherit it
     clients: dict[str, Client] = {"ours": own_client(client_core)}
-    if given.peer:
+    if (given.peer / "tokenizer").is_dir():
         clients["bench_serving"] = peer_client(given.peer, client_core)
+    else:
+        print(
+            f"no peer in {given.peer}: ours alone; tests/bench/setup_peer.sh {given.peer} sets it up",
+            file=sys.stderr,
+        )
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), server_core, clients, given.runs)
         results = {case: bench.run(case) for case in (ONE, PACED, WIDE, FLOOD)}
