@@ -6,13 +6,19 @@ import os
 import shutil
 import threading
 import time
-from typing import Optional, TextIO
+from typing import Optional, TextIO, Tuple
 
 from . import gpus
 from .gpus import Spawn
 
 _FIELDS = "index,uuid,utilization.gpu,memory.used,power.draw,clocks.sm,temperature.gpu"
-HEADER = "utc_s,elapsed_s," + _FIELDS
+# Why clocks are below what was asked, as a bit mask: under its name since driver 535, its name before, not at all.
+_FIELDS_TRIED = (
+    _FIELDS + ",clocks_event_reasons.active",
+    _FIELDS + ",clocks_throttle_reasons.active",
+    _FIELDS,
+)
+_UNKNOWN_FIELD = "not a valid field"
 _QUERY_TIMEOUT_S = 10.0
 
 
@@ -47,13 +53,16 @@ class Sampler:
     def _run(self, stream: TextIO, interval_s: float, stop: threading.Event) -> None:
         started = time.monotonic()
         due = started
-        argv = [gpus.TOOL, "--query-gpu=" + _FIELDS, "--format=csv,noheader,nounits"]
+        fields: Optional[str] = None
         with stream:
-            if stream.tell() == 0:
-                stream.write(HEADER + "\n")
+            fresh = os.fstat(stream.fileno()).st_size == 0
             while not stop.is_set():
                 stamp = "{:.3f},{:.3f},".format(time.time(), time.monotonic() - started)
-                for line in self._read(argv).splitlines():
+                fields, text = self._read(fields)
+                if fresh and fields is not None:
+                    stream.write("utc_s,elapsed_s," + fields + "\n")
+                    fresh = False
+                for line in text.splitlines():
                     stream.write(stamp + line.replace(", ", ",") + "\n")
                 due += interval_s
                 behind = time.monotonic() - due
@@ -61,9 +70,16 @@ class Sampler:
                     due += interval_s * (behind // interval_s)
                 stop.wait(max(0.01, due - time.monotonic()))
 
-    def _read(self, argv: "list[str]") -> str:
-        """A sample that cannot be taken is a gap in the file, not a failed run."""
-        try:
-            return gpus.run_tool(argv, self._spawn, _QUERY_TIMEOUT_S)
-        except gpus.Unreadable:
-            return ""
+    def _read(self, known: Optional[str]) -> Tuple[Optional[str], str]:
+        """(fields, lines). A sample that cannot be taken is a gap in the file, not a failed run.
+
+        Which fields this driver has is known after the first sample; until then all sets are tried in turn.
+        """
+        for fields in _FIELDS_TRIED if known is None else (known,):
+            argv = [gpus.TOOL, "--query-gpu=" + fields, "--format=csv,noheader,nounits"]
+            try:
+                return fields, gpus.run_tool(argv, self._spawn, _QUERY_TIMEOUT_S)
+            except gpus.Unreadable as error:
+                if _UNKNOWN_FIELD not in str(error):
+                    break
+        return known, ""

@@ -125,6 +125,7 @@ def gpu_rows(gpus: list[dict[str, Any]]) -> list[dict[str, str]]:
                 "power.draw": f"{430.0 if busy else 75.0:.2f} W",
                 "temperature.gpu": "55" if busy else "30",
                 "pstate": "P0",
+                "clocks_event_reasons.active": f"0x{0 if busy else 1:016x}",  # idle counts as a reason
                 "compute_cap": "9.0",
             }
         )

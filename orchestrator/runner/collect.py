@@ -15,6 +15,7 @@ from orchestrator.remote.fetch import FetchFile
 from orchestrator.remote.node import Node
 from orchestrator.runner.events import Events
 from orchestrator.runner.loop import server_log
+from orchestrator.runner.sampling import gpu_csv, sampled_boots
 from orchestrator.store import RunStore
 
 _TRIES = 3
@@ -64,11 +65,17 @@ class Collecting:
 
     def _files(self, boots: tuple[tuple[str, int], ...]) -> Iterator[tuple[str, str]]:
         workdir = self.experiment.node.workdir
+        sampled = sampled_boots(self.store)
         for arm, boot in boots:
             yield (
                 server_log(workdir, self.store.run_id, arm, boot),
                 self.store.boot_path(arm, boot, "server.log"),
             )
+            if (arm, boot) in sampled:
+                yield (
+                    gpu_csv(workdir, self.store.run_id, arm, boot),
+                    self.store.boot_path(arm, boot, "gpu.csv"),
+                )
 
     def _one(self, remote: str, local: str) -> bool:
         with tempfile.TemporaryFile() as raw:

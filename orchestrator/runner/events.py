@@ -14,8 +14,12 @@ Listener = Callable[[Mapping[str, Any]], None]  # one event: {"t", "event", ...}
 class Events:
     """Fan-out of events. Until `attach` they are kept, so that events.jsonl starts with the connection."""
 
-    def __init__(self, listeners: tuple[Listener, ...], redact: Redactor) -> None:
+    def __init__(
+        self, listeners: tuple[Listener, ...], redact: Redactor, watchers: tuple[Listener, ...] = ()
+    ) -> None:
+        """`watchers` get what passes and is never stored; see `pulse`."""
         self._listeners = listeners
+        self._watchers = watchers
         self._redact = redact
         self._early: list[dict[str, Any]] = []
         self._store: RunStore | None = None
@@ -45,6 +49,17 @@ class Events:
 
     def note(self, text: str) -> None:
         self.emit("note", text=text)
+
+    @property
+    def watched(self) -> bool:
+        return bool(self._watchers)
+
+    def pulse(self, **data: Any) -> None:
+        """How things stand right now, for screens that draw. May come from any thread."""
+        safe = self._redact.tree({"t": utc_now(), "event": "pulse", **plain(data)})
+        assert isinstance(safe, dict)
+        for watcher in self._watchers:
+            watcher(safe)
 
     def _keep(self, event: str, data: Mapping[str, Any], record: dict[str, Any]) -> None:
         if self._store is None:

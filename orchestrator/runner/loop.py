@@ -13,6 +13,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -45,6 +46,8 @@ from orchestrator.runner.confirm import confirm_worker
 from orchestrator.runner.events import Events
 from orchestrator.runner.loading import Loads
 from orchestrator.runner.options import launch_env
+from orchestrator.runner.pulse import Pulse
+from orchestrator.runner.sampling import gpu_csv, start_sampling
 from orchestrator.runner.smoke import smoke_patch_set
 from orchestrator.store import RunStore, safe_name
 
@@ -63,14 +66,18 @@ class Loop:
     base: Path  # relative paths of the experiment count from here
     touched: bool = False  # something on the node beyond our own folders was changed
     boot: Boot | None = None
+    pulse: Pulse | None = None
 
     def execute(self) -> None:
         """Every step up to the unlock; raises at the first that fails. The caller gives the node back."""
-        for step in self.plan.steps:
-            if isinstance(step.do, Guard | Unlock | Collect | MakeReport):
-                continue  # done by the session: guard came before the plan, the others come after the unwind
-            self.events.phase(step.phase, step.text)
-            self._do(step)
+        try:
+            for step in self.plan.steps:
+                if isinstance(step.do, Guard | Unlock | Collect | MakeReport):
+                    continue  # done by the session: guard came before the plan, the others come after the unwind
+                self.events.phase(step.phase, step.text)
+                self._do(step)
+        finally:
+            self._unwatch()
 
     def _do(self, step: Step) -> None:
         effect = step.do
@@ -149,12 +156,28 @@ class Loop:
         model = str(arm.args.get("served-model-name", arm.args.get("model-path", "default")))
         loads = Loads.of(self.experiment.sweep, launch.port, model, self.base)
         self.boot = Boot(self.experiment, arm, effect.boot, self.node, self.store, self.events, loads)
+        self._watch(effect.arm, effect.boot)
+
+    def _watch(self, arm: str, boot: int) -> None:
+        """Samples for the record, which end with the server; a pulse for whoever looks."""
+        where = (self.experiment.node.workdir, self.store.run_id, arm, boot)
+        sampled = start_sampling(self.node, self.events, gpu_csv(*where), arm, boot)
+        if self.events.watched:
+            tell = partial(self.events.pulse, arm=arm, boot=boot)
+            self.pulse = Pulse(self.node, tell, server_log(*where), gpu_csv(*where) if sampled else None)
+            self.pulse.start()
+
+    def _unwatch(self) -> None:
+        if self.pulse is not None:
+            self.pulse.stop()
+            self.pulse = None
 
     def _confirm(self, boot: Boot) -> None:
         log = server_log(self.experiment.node.workdir, self.store.run_id, boot.arm.name, boot.number)
         confirm_worker(boot, self.plan.worker_paths[boot.arm.name], log)
 
     def _stop(self) -> None:
+        self._unwatch()
         limits = self.experiment.limits
         stopped = self.node.stop(
             timeout_s=limits.stop_s, gpu_free_s=limits.gpu_free_s, gpus=self.experiment.node.gpus

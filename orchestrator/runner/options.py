@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.errors import UsageError
 from orchestrator.model.experiment import EnvValue, Experiment, SecretRef
+from orchestrator.runner.events import Listener
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class RunOptions:
     resume: str | None = None  # run id
     lock_wait_s: float = 0.0
     yes: bool = False  # consent to `free: all`
+    watchers: tuple[Listener, ...] = field(default=(), repr=False)  # screens that draw what passes
 
 
 def resolve_secrets(experiment: Experiment, environ: Mapping[str, str]) -> dict[str, str]:

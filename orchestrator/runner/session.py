@@ -60,7 +60,7 @@ def run_experiment(
     """Raises UsageError before connecting; anything later becomes the outcome, after the node was given back."""
     secrets = resolve_secrets(checked.experiment, environ)
     redact = Redactor(secrets)
-    events = Events(listeners, redact)
+    events = Events(listeners, redact, options.watchers)
     start = (
         resume(options, checked.experiment, redact) if options.resume else fresh(options, checked.experiment)
     )

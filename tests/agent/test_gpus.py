@@ -448,3 +448,52 @@ def test_signals_reach_only_the_process_that_was_meant(spawn: Spawn) -> None:
     assert alive(pid), "our own group is never signalled"
     assert procs.send(identity, signal.SIGKILL)
     eventually(lambda: not procs.is_alive(identity))
+
+
+OLD_DRIVER = """
+case "$1" in
+  *{unknown}*) echo 'Field "{unknown}" is not a valid field to query.'; exit 2;;
+  *clocks_throttle_reasons.active*) echo '0, GPU-0, 37, 1200, 350.10, 1980, 61, 0x0000000000000004';;
+  *) echo '0, GPU-0, 37, 1200, 350.10, 1980, 61';;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("unknown", "column"),
+    [
+        ("clocks_event_reasons.active", "clocks_throttle_reasons.active"),
+        ("reasons.active", "temperature.gpu"),
+    ],
+)
+def test_why_clocks_are_low_is_asked_in_the_words_that_the_driver_has(
+    node: Node, client: Client, unknown: str, column: str
+) -> None:
+    node.fake_tool(OLD_DRIVER.replace("{unknown}", unknown))
+    path = node.workdir / "run-1" / "logs" / "gpu.csv"
+    client.ask("sample", interval_s=0.1, path=str(path))
+    lines = eventually(lambda: (found := path.read_text().splitlines()) and len(found) > 3 and found)
+    client.ask("sample", interval_s=1, path=None)
+    assert lines[0].split(",")[-1] == column
+    assert {len(line.split(",")) for line in lines} == {len(lines[0].split(","))}
+
+
+def test_a_tool_that_fails_at_first_leaves_a_gap_and_no_wrong_columns(node: Node, client: Client) -> None:
+    count = node.folder / "count"
+    node.fake_tool(
+        f"echo x >> {count}; [ $(wc -l < {count}) -gt 3 ] || exit 9; echo '0, GPU-0, 1, 2, 3, 4, 5, 0x1'"
+    )
+    path = node.workdir / "run-1" / "logs" / "gpu.csv"
+    client.ask("sample", interval_s=0.1, path=str(path))
+    lines = eventually(lambda: (found := path.read_text().splitlines()) and len(found) > 2 and found)
+    assert lines[0].endswith(",clocks_event_reasons.active")
+
+
+def test_a_sampler_that_is_started_again_goes_on_without_a_second_header(node: Node, client: Client) -> None:
+    node.fake_tool("echo '0, GPU-0, 37, 1200, 350.10, 1980, 61, 0x0000000000000001'")
+    path = node.workdir / "run-1" / "logs" / "gpu.csv"
+    for count in (2, 4):
+        client.ask("sample", interval_s=0.1, path=str(path))
+        eventually(lambda count=count: path.exists() and len(path.read_text().splitlines()) > count)
+    client.ask("sample", interval_s=1, path=None)
+    assert sum(line.startswith("utc_s") for line in path.read_text().splitlines()) == 1
