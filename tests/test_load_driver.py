@@ -211,6 +211,20 @@ def test_a_straddle_lies_at_and_above_its_threshold(around, bounds):
     assert point.straddle_bounds(around) == bounds
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "prompt"),
+    [("chat", [5, 6]), ("generate", [{"role": "user", "content": "x"}]), ("completions", [{"role": "user"}])],
+)
+def test_prompts_that_the_endpoint_cannot_take_are_refused(endpoint, prompt):
+    template = point.body_template(endpoint, model="m", output_tokens=8)
+    with pytest.raises(UsageError, match="sweep.prompts: prompt 1: "):
+        point.bodies_sha256(endpoint, template, ["fine", prompt])
+    with pytest.raises(UsageError, match="sweep.prompts: prompt 0: "):
+        point.build_spec(
+            host="h", port=1, endpoint=endpoint, template=template, prompts=[prompt], concurrency=1
+        )
+
+
 def test_request_counts_have_a_floor():
     assert point.request_count(30, 4, 8) == 120
     assert point.request_count(1, 4, 8) == 8

@@ -83,6 +83,7 @@ def build_spec(
     the load, is a spec of its own. In an open load `concurrency` caps the requests in flight. `straddle_s` ends a
     straddle load early; without it, the load lasts as long as the prompts.
     """
+    check_prompts(endpoint, (*prompts, *warmup_prompts))
     spec: dict[str, Any] = {
         "schema": SCHEMA,
         "host": host,
@@ -118,7 +119,17 @@ def _load_block(load: Load, seed: int, straddle_s: float | None) -> dict[str, An
 def bodies_sha256(endpoint: str, template: Mapping[str, object], prompts: Sequence[Prompt]) -> str:
     """sha256 over the bodies of a point as they will be sent, in order: equal across arms and boots, or not alike."""
     batch = {"template": dict(template), "prompts": list(prompts)}
+    check_prompts(endpoint, prompts)
     return bodies.digest(bodies.expand(batch, ENDPOINT_PATHS[endpoint]))
+
+
+def check_prompts(endpoint: str, prompts: Iterable[Prompt]) -> None:
+    """Raises UsageError when the endpoint cannot take one of the prompts, such as token ids for chat."""
+    for position, prompt in enumerate(prompts):
+        try:
+            bodies.place_prompt(ENDPOINT_PATHS[endpoint], prompt)
+        except ValueError as error:
+            raise UsageError(f"sweep.prompts: prompt {position}: {error}") from None
 
 
 def read_records(source: Path | Iterable[str]) -> Iterator[dict[str, Any]]:
