@@ -143,7 +143,7 @@ class TestSet:
             ),
             ("name.first=a", "--set name.first: `name` is not a mapping, so nothing can be set below it"),
             ("node.gpus=[0", "--set node.gpus: not YAML: did not find expected ',' or ']'"),
-            ("gate.max_drop=3%", "--set gate: not in this version: the regression gate"),
+            ("sweep.share_boot=true", "--set sweep.share_boot: `true` is not in this version: sharing one boot between arms"),
         ],
     )
     def test_is_as_strict_as_the_file(self, word, says):
@@ -166,11 +166,9 @@ def test_patch_names_are_left_alone_when_the_carried_ones_are_not_given():
 
 
 def test_a_feature_is_read_once_it_is_taken_off_the_list():
-    text = BASE + "  share_boot: true\ngate: {metric: output_tps, max_drop: 3%, against: last-good}\n"
+    text = BASE + "  share_boot: true\n"
     experiment = load_experiment(text, name="x.yaml", lacking=()).experiment
     assert experiment.sweep.share_boot
-    assert experiment.gate is not None
-    assert experiment.gate.max_drop == pytest.approx(0.03)
 
 
 def test_the_list_of_lacking_features_names_real_keys():

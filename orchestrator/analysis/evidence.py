@@ -56,7 +56,7 @@ def evidence_of(
         admission_limit=admission_limit(server, after),
         speculates=arm.speculates,
         max_accept_length=_longest(server, arm),
-        simulated_acceptance=_simulated_acceptance(arm),
+        simulated_acceptance=simulates_acceptance(arm),
         expected_worker=expected_worker,
         actual_worker=_worker(after),
         adaptive_requested=arm.args.get(ADAPTIVE) is True,
@@ -140,7 +140,8 @@ def _longest(server: Mapping[str, Any], arm: Arm) -> float | None:
     return float(steps + 1)
 
 
-def _simulated_acceptance(arm: Arm) -> bool:
+def simulates_acceptance(arm: Arm) -> bool:
+    """The server was told to make its accept length up (SGLANG_SIMULATE_ACC_LEN)."""
     value = arm.env.get(SIMULATED_ACCEPTANCE)
     try:
         return isinstance(value, str) and float(value) > 0

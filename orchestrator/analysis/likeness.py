@@ -45,7 +45,7 @@ SPECULATION_ARGS = frozenset(
         "mem_fraction_static",  # where it is not set, memory for the draft is set aside
     }
 )
-VALUE_CHARS = 40
+VALUE_CHARS = 28
 
 
 def asked_keys(arm: Arm, against: Arm) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ def argument_findings(differing: Mapping[str, tuple[object, object]], against: s
     return tuple(
         Finding(
             "args_differ",
-            f"{key} is {_short(mine)} here and {_short(theirs)} in {against}, which the experiment does not ask for",
+            f"{key} is {_short(mine)} here and {_short(theirs)} in {against}, though nobody asked for that",
             fatal=key not in SPECULATION_ARGS,
         )
         for key, (mine, theirs) in differing.items()

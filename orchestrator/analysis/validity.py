@@ -222,7 +222,8 @@ def _accept_length(e: Evidence, limits: Limits) -> Finding | None:
 def _synthetic(e: Evidence, limits: Limits) -> Finding | None:
     if not e.simulated_acceptance:
         return None
-    return Finding("synthetic_acceptance", "the server was told to simulate its accept length", fatal=False)
+    text = "the server was told to simulate its accept length: its text means nothing"
+    return Finding("synthetic_acceptance", text, fatal=False)
 
 
 def _fallback(e: Evidence, limits: Limits) -> Finding | None:

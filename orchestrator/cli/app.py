@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from orchestrator.cli import nodes, patches, results, runs
+from orchestrator.cli import compares, nodes, patches, results, runs
 from orchestrator.errors import DynspecError, NodeDirty, UsageError
 from orchestrator.version import VERSION
 
@@ -45,6 +45,7 @@ def _root(
 runs.register(app)
 nodes.register(app)
 results.register(app)
+compares.register(app)
 patches.register(app)
 
 

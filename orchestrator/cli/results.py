@@ -11,7 +11,7 @@ import typer
 
 from orchestrator.errors import UsageError
 
-_LATER = ("compare", "gate", "tune", "logs", "doctor", "schema")
+_LATER = ("tune", "logs", "doctor", "schema")
 
 
 def register(app: typer.Typer) -> None:
@@ -26,25 +26,32 @@ def report(
     results: Annotated[Path, typer.Option("--results", metavar="DIR", help="Where run folders are.")] = Path(
         "results"
     ),
-    md: Annotated[bool, typer.Option("--md", help="Print the markdown report.")] = False,
+    html: Annotated[bool, typer.Option("--html", help="Write report.html.")] = False,
+    md: Annotated[bool, typer.Option("--md", help="Write report.md, and print it.")] = False,
+    junit: Annotated[bool, typer.Option("--junit", help="Write junit.xml.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json.")] = False,
 ) -> int:
-    """Summary and report anew from the records."""
+    """Summary and report anew from the records.
+
+    summary.json, summary.csv, bench_serving.jsonl and the experiment's report formats are written always.
+    """
     from orchestrator.report import markdown
     from orchestrator.runner.results import write_reports
     from orchestrator.runner.resume import begun_experiment
     from orchestrator.store import RunStore
 
     store = RunStore.open(results, run)
-    summary, info = write_reports(store, begun_experiment(store))
+    asked = [name for name, wanted in (("html", html), ("md", md), ("junit", junit)) if wanted]
+    summary, info = write_reports(store, begun_experiment(store), formats=asked)
     if as_json:
         print(json.dumps(summary))
     elif md:
         print(markdown.render(summary, info), end="")
     else:
-        from orchestrator.cli.screen import show_report
+        from orchestrator.cli.screen import report_path, show_report
 
         show_report(summary, info)
+        print(f"report: {report_path(store.folder)}")
     return 0
 
 

@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from orchestrator.errors import NodeDirty
@@ -73,7 +74,7 @@ class Lines:
         if finished.store is not None:
             print(f"\nrun folder: {finished.store.folder}")
             if finished.summary is not None:
-                print(f"report:     {finished.store.folder / 'report.md'}")
+                print(f"report:     {report_path(finished.store.folder)}")
         error = finished.error
         if error is not None:
             sys.stdout.flush()
@@ -116,6 +117,12 @@ _WRITERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "failed": lambda event: f"failed    {event['text']}",
 }
+
+
+def report_path(folder: Path) -> Path:
+    """The file that a person opens."""
+    found = [folder / name for name in ("report.html", "report.md", "summary.json")]
+    return next(path for path in found if path.is_file())
 
 
 def show_report(summary: dict[str, Any], info: RunInfo) -> None:

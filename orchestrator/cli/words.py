@@ -15,3 +15,11 @@ def duration_s(word: str, option: str) -> float:
     if match is None:
         raise UsageError(f"{option} {word!r} is not a duration", help=f"write for example {option} 10m")
     return float(match[1]) * _UNITS[match[2]]
+
+
+def share(word: str, option: str) -> float:
+    """`3%` as 0.03; the spelling of the experiment file."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)%", word)
+    if match is None or float(match[1]) > 100:
+        raise UsageError(f"{option} {word!r} is not a percentage", help=f"write for example {option} 3%")
+    return float(match[1]) / 100

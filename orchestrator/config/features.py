@@ -23,9 +23,6 @@ UNSUPPORTED: tuple[Lacking, ...] = (
     Lacking("node.patch_mode", "overlay", "serving from a patched copy of the tree"),
     Lacking("arms.preset", None, "presets of arms; write the arms out"),
     Lacking("sweep.share_boot", "true", "sharing one boot between arms"),
-    Lacking("report.formats", "html", "the HTML report"),
-    Lacking("report.formats", "junit", "the JUnit report"),
-    Lacking("gate", None, "the regression gate"),
 )
 
 

@@ -39,6 +39,12 @@ from orchestrator.model.experiment import (
     Sweep,
 )
 
+GATE_METRICS = (
+    "output_tps",
+    "per_user_tps",
+    "accept_length",
+    *(f"{name}{end}" for name in ("ttft", "tpot", "e2e") for end in ("", "_p50", "_p90", "_p95", "_p99")),
+)
 NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 _DOTTED = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 _VERSION = "1, the version that this dynspec reads,"
@@ -226,9 +232,9 @@ LIMITS = Section(
 GATE = Section(
     Gate,
     (
-        Field("metric", Text("a metric name", r"[a-z][a-z0-9_]*"), "what is compared"),
+        Field("metric", Choice(GATE_METRICS), "what is compared; a latency that rises counts as a drop"),
         Field("max_drop", PERCENT, "largest drop that passes"),
-        Field("against", Text("a run id or last-good"), "the run to compare with"),
+        Field("against", Text("a run id, last-good or rolling"), "the run, or the last runs that passed"),
     ),
 )
 

@@ -48,11 +48,7 @@ def beyond_verdicts(summary: Summary, info: RunInfo) -> list[str]:
     lines += latency_lines(summary)
     lines += cost_lines(summary)
     lines += load_lines(summary, info)
-    lines += [
-        f"{name}, beyond what the experiment asks for: {note}."
-        for name, arm in summary["arms"].items()
-        for note in arm["notes"]
-    ]
+    lines += _note_lines(summary)
     lines += [f"{arm} was not run: {why}." for arm, why in info.unsupported.items()]
     return list(dict.fromkeys(lines))
 
@@ -243,6 +239,15 @@ def _drift_line(verdict: dict[str, Any]) -> str:
         f"Drift: over the run {verdict['arm']} and {verdict['against']} changed together by "
         f"{percent(drift['total'] - 1)}; a straight trend over the order of boots is taken out of their comparison."
     )
+
+
+def _note_lines(summary: Summary) -> list[str]:
+    """What must be known of whole arms; arms with the same note share a line."""
+    arms: dict[str, list[str]] = {}
+    for name, arm in summary["arms"].items():
+        for note in arm["notes"]:
+            arms.setdefault(note, []).append(name)
+    return [f"{listed(names)}: {note}." for note, names in arms.items()]
 
 
 def _loss_lines(summary: Summary) -> list[str]:

@@ -30,16 +30,22 @@ def advice_lines(summary: dict[str, Any]) -> list[str]:
 
 def cost_lines(summary: dict[str, Any]) -> list[str]:
     """Disabled tax and cost of being able to switch of each arm with a threshold, then output equality."""
-    lines = [line for cost in summary["costs"] for line in _both_sides(cost)]
+    lines = [line for cost in summary["costs"] for line in _both_sides(summary, cost)]
     return lines + [_equality(item) for item in summary["equality"]]
 
 
-def _both_sides(cost: dict[str, Any]) -> list[str]:
+def _was_to_be_measured(summary: dict[str, Any], cost: dict[str, Any], side: str) -> bool:
+    """A threshold outside of the sweep has one side only; that is no gap."""
+    above = {point["concurrency"] > cost["threshold"] for point in summary["arms"][cost["arm"]]["points"]}
+    return (side == "above") in above
+
+
+def _both_sides(summary: dict[str, Any], cost: dict[str, Any]) -> list[str]:
     head = f"{cost['arm']} (threshold {cost['threshold']})"
     lines = []
     for key, where, name in _SIDES:
         part = cost[key]
-        if part is None:
+        if part is None or not _was_to_be_measured(summary, cost, key):
             continue
         if "change" not in part:
             lines.append(f"{head}: no valid point {where}, so its {name} is unknown.")

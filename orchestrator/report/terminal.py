@@ -151,9 +151,11 @@ def _legend(rows: tuple[Row, ...]) -> str:
     text = (
         "diff: tok/s against the baseline; ttft: p50 and p99; tpot: median, ms; accept: accept length with "
     )
-    text += (
-        "the bonus token (? unknown, - none, off: no step speculated; in brackets: share of steps that did)."
-    )
+    text += "the bonus token (? unknown, - none)."
+    if any(row.accept_length == "off" for row in rows):
+        text += " off: no step speculated."
+    if any(row.accept_length.endswith(")") for row in rows):
+        text += " In brackets: the share of steps that speculated."
     if any(row.interval == "1 boot" for row in rows):
         text += " 1 boot (?): no interval and no verdict."
     if any(row.verdict == "noise" for row in rows):

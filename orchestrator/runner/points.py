@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.analysis.acceptance import with_acceptance
 from orchestrator.analysis.equality import Outputs
-from orchestrator.analysis.evidence import evidence_of, over_boot
+from orchestrator.analysis.evidence import evidence_of, over_boot, simulates_acceptance
 from orchestrator.analysis.likeness import (
     across_arms,
     argument_findings,
@@ -84,7 +84,9 @@ class _Reader:
 
     def add(self, stored: StoredPoint) -> None:
         arm, meta = self.arms[stored.arm], stored.meta
-        boot = self.outputs.setdefault(stored.arm, {}).setdefault(stored.boot, {})
+        boot: dict[tuple[int, int], str] = {}
+        if not (arm.speculates and simulates_acceptance(arm)):  # such a server gives any text
+            boot = self.outputs.setdefault(stored.arm, {}).setdefault(stored.boot, {})
         records = _noting_outputs(read_records(stored.records), stored.index, boot)
         raw = measured(records, meta.get("load") or {}, self.sweep, stored.concurrency)
         before, after = meta.get("server_before") or [], meta.get("server_after") or []

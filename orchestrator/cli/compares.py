@@ -1,0 +1,147 @@
+"""compare and gate: stored runs against each other, no node."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.model.experiment import Experiment, Gate
+    from orchestrator.store import RunStore
+
+Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Where run folders are.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: dynspec compare 20260102-030405-k25-1a2b 20260101-030405-k25-3c4d")(compare)
+    app.command(epilog="Example: dynspec gate 20260102-030405-k25-1a2b --against last-good")(gate)
+
+
+def compare(
+    run_a: Annotated[str, typer.Argument(metavar="RUN_A", help="A run id, or the path of a run folder.")],
+    run_b: Annotated[str, typer.Argument(metavar="RUN_B", help="What it is set against.")],
+    results: Results = Path("results"),
+    metric: Annotated[str, typer.Option("--metric", metavar="NAME", help="What is compared.")] = "output_tps",
+    as_json: AsJson = False,
+) -> int:
+    """Arm by arm: better, worse, or inside the noise.
+
+    Differences of the set-ups come first; runs of unequal work are not compared (exit 6).
+    """
+    from orchestrator.analysis.compare import compare_runs, require_like
+    from orchestrator.cli.compare_text import comparison_json, comparison_lines
+    from orchestrator.runner.gating import setup_of_run
+    from orchestrator.runner.resume import begun_experiment
+    from orchestrator.runner.run_summary import make_summary
+    from orchestrator.store import RunStore
+
+    stores = [RunStore.open(results, run) for run in (run_a, run_b)]
+    begun = [begun_experiment(store) for store in stores]
+    sums = [make_summary(store, experiment) for store, experiment in zip(stores, begun, strict=True)]
+    setups = [setup_of_run(*item) for item in zip(stores, begun, sums, strict=True)]
+    found = compare_runs(sums[0], sums[1], (setups[0], setups[1]), metric=_known(metric))
+    require_like(found)
+    ids = stores[0].run_id, stores[1].run_id
+    if as_json:
+        print(json.dumps(comparison_json(*ids, found)))
+    else:
+        print("\n".join(comparison_lines(*ids, found)))
+    return 0
+
+
+def gate(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or the path of a run folder.")],
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN|last-good|rolling",
+            help="Default: the experiment's gate.against, else last-good. rolling: the last runs that passed.",
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Default: the experiment's, else output_tps.")
+    ] = None,
+    max_drop: Annotated[
+        str | None, typer.Option(metavar="PERCENT", help="Largest drop that passes, e.g. 3%.")
+    ] = None,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Make this run the reference (last-good) without comparing it.")
+    ] = False,
+    results: Results = Path("results"),
+    as_json: AsJson = False,
+) -> int:
+    """Did this run get worse? 0 passed, 5 a regression, 6 nothing can be said.
+
+    A run that passes becomes last-good. The first run of an experiment on a host has no reference: look at it, then
+    take it as one with --accept.
+    """
+    from orchestrator.runner.resume import begun_experiment
+    from orchestrator.store import RunStore
+
+    store = RunStore.open(results, run)
+    experiment = begun_experiment(store)
+    rule = _rule(experiment, against, metric, max_drop)
+    return _accept(store, experiment, as_json) if accept else _gate(store, experiment, rule, as_json)
+
+
+def _gate(store: RunStore, experiment: Experiment, rule: Gate, as_json: bool) -> int:
+    from orchestrator.analysis.gate import gate_json
+    from orchestrator.cli.compare_text import gate_lines
+    from orchestrator.runner.gating import gate_run, remember_good
+    from orchestrator.runner.results import claim_error
+    from orchestrator.runner.run_summary import make_summary
+
+    summary = make_summary(store, experiment)
+    result = gate_run(store, experiment, summary, rule)
+    store.write_json("gate.json", gate_json(result))
+    error = result.error() or claim_error(summary)
+    if as_json:
+        print(json.dumps(gate_json(result)))
+    else:
+        print("\n".join(gate_lines(store.run_id, result)))
+    if error is not None:
+        raise error
+    remember_good(store, experiment)
+    return 0
+
+
+def _accept(store: RunStore, experiment: Experiment, as_json: bool) -> int:
+    from orchestrator.runner.gating import remember_good
+    from orchestrator.runner.results import claim_error
+    from orchestrator.runner.run_summary import make_summary
+
+    error = claim_error(make_summary(store, experiment))
+    if error is not None:
+        raise error
+    path = remember_good(store, experiment)
+    print(json.dumps({"schema": 1, "last_good": store.run_id}) if as_json else f"{path}: {store.run_id}")
+    return 0
+
+
+def _rule(experiment: Experiment, against: str | None, metric: str | None, max_drop: str | None) -> Gate:
+    """The experiment's gate with what the command line says instead."""
+    from dataclasses import replace
+
+    from orchestrator.cli.words import share
+    from orchestrator.model.experiment import Gate
+
+    rule = experiment.gate or Gate()
+    if against is not None:
+        rule = replace(rule, against=against)
+    if metric is not None:
+        rule = replace(rule, metric=_known(metric))
+    return rule if max_drop is None else replace(rule, max_drop=share(max_drop, "--max-drop"))
+
+
+def _known(metric: str) -> str:
+    from orchestrator.config.tables import GATE_METRICS
+
+    if metric not in GATE_METRICS:
+        raise UsageError(f"no metric {metric!r} to compare", help=f"one of: {', '.join(GATE_METRICS)}")
+    return metric
