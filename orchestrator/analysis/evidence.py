@@ -58,7 +58,8 @@ def evidence_of(
         max_accept_length=_longest(server, arm),
         simulated_acceptance=simulates_acceptance(arm),
         expected_worker=expected_worker,
-        actual_worker=_worker(after),
+        actual_worker=_worker(after) or _said(server, "worker"),
+        worker_problem=_said(server, "problem"),
         adaptive_requested=arm.args.get(ADAPTIVE) is True,
         adaptive_active=_flag(server, ADAPTIVE),
         expected=expected_mode(arm, concurrency, load),
@@ -115,6 +116,12 @@ def admission_limit(server: Mapping[str, Any], states: States) -> int | None:
         return sum(known)
     limit = server.get("max_running_requests")
     return limit if isinstance(limit, int) and limit > 0 else None
+
+
+def _said(server: Mapping[str, Any], key: str) -> str | None:
+    """What the start-up log told of the worker in use; see `worker_words`."""
+    told = (server.get("worker_seen") or {}).get(key)
+    return told if isinstance(told, str) and told else None
 
 
 def _worker(states: States) -> str | None:

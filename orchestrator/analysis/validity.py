@@ -73,6 +73,8 @@ class Evidence:
     simulated_acceptance: bool = False
     expected_worker: str | None = None  # v1, v2, none
     actual_worker: str | None = None
+    worker_problem: str = ""  # how the server's start-up lines contradict the plan
+    worker_problem: str | None = None  # what the start-up lines contradict
     adaptive_requested: bool = False
     adaptive_active: bool | None = None
     expected: Expected | None = None  # what the dynamic patch must do at this concurrency
@@ -227,9 +229,13 @@ def _synthetic(e: Evidence, limits: Limits) -> Finding | None:
 
 
 def _fallback(e: Evidence, limits: Limits) -> Finding | None:
+    if e.worker_problem:
+        return Finding("silent_fallback", e.worker_problem)
     if e.expected_worker and e.actual_worker and e.expected_worker != e.actual_worker:
         text = f"worker {e.actual_worker} served where {e.expected_worker} was expected"
         return Finding("silent_fallback", text)
+    if e.worker_problem:
+        return Finding("worker_contradicted", e.worker_problem)
     if e.adaptive_requested and e.adaptive_active is False:
         return Finding(
             "silent_fallback", "the server switched adaptive speculation off and runs it statically"
