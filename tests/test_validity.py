@@ -162,6 +162,24 @@ def test_evidence_is_gathered_from_the_servers_own_words():
     assert [f.name for f in judge(found)] == ["silent_fallback"]
 
 
+def test_the_start_up_log_counts_where_the_server_keeps_no_counters():
+    server = {"worker_seen": {"worker": "v1", "problem": "1 of 2 ranks logged the patch's start-up line"}}
+    found = evidence_of(
+        measured(),
+        arm=Arm("eagle3", EAGLE3, {}),
+        concurrency=1,
+        load="closed",
+        server=server,
+        before=[],
+        after=[],
+        client={},
+        warmup_requests=10,
+        expected_worker="v1",
+    )
+    assert (found.actual_worker, found.worker_problem) == ("v1", server["worker_seen"]["problem"])
+    assert "worker_contradicted" in [f.name for f in judge(found)]
+
+
 def test_steps_are_summed_over_ranks_and_unknown_without_counters():
     assert step_counts(states(0, 0, ranks=2), states(3, 9, ranks=2)) == (6, 18)
     assert spec_share(states(0, 0), states(3, 9)) == pytest.approx(0.75)
