@@ -18,6 +18,7 @@ class Attachment:
         self.holder = holder
         self._link: Optional[Link] = None
         self._detached = False
+        self._ever_taken = False
         self._expected_until = time.monotonic() + _EXPECTED_S
         self._lock = threading.Lock()
 
@@ -29,12 +30,23 @@ class Attachment:
                 return "live"
             return "detached" if self._detached else "orphaned"
 
+    @property
+    def nobody_came(self) -> bool:
+        """Who asked for this guardian was gone before it stood: it has nothing to wait for."""
+        with self._lock:
+            return not self._ever_taken and time.monotonic() >= self._expected_until
+
+    def expect_nobody(self) -> None:
+        with self._lock:
+            self._expected_until = 0.0
+
     def take(self, link: Link, holder: str, force: bool) -> bool:
         """False when another living channel has it and `force` is not given. The old channel is told and closed."""
         with self._lock:
             if self._link is not None and self._link is not link and not force:
                 return False
             old, self._link = self._link, link
+            self._ever_taken = True
             self._detached, self._expected_until = False, 0.0
             self.holder = holder
         if old is not None and old is not link:

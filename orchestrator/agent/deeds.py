@@ -162,7 +162,7 @@ class Deeds:
         if self.server is None:
             return {"exit_code": None, "signal": None, "survivors": [], "gpu_wait_s": 0.0, "note": None}
         pids = {pid for pid, _ in self.server.seen}
-        result = self._stop_server(timeout_s)
+        result = self._stop_server(timeout_s, self.ending.is_set)
         done = release.wait(
             pids, self._baseline, args.gpu_indices(given), gpu_free_s, self.children.spawn, self.ending.is_set
         )
@@ -171,14 +171,14 @@ class Deeds:
         result.update(gpu_wait_s=done.waited_s, note=done.note)
         return result
 
-    def _stop_server(self, timeout_s: float) -> Message:
-        """Raises AgentError `dirty` when a process survives or the port stays in use."""
+    def _stop_server(self, timeout_s: float, hurry: Callable[[], bool] = lambda: False) -> Message:
+        """Raises AgentError `dirty` when a process survives or the port stays in use. `hurry` cuts courtesy short."""
         assert self.server is not None
         stopping = self.server
         stopping.exit_reported = True
         self.sampler.stop()
         started = time.monotonic()
-        ended = stopping.stop(timeout_s)
+        ended = stopping.stop(timeout_s, hurry)
         state = stopping.state()
         problem = _survivors(ended) or stopping.wait_port_closed(
             max(0.5, started + timeout_s - time.monotonic())

@@ -25,10 +25,12 @@ def end(
     timeout_s: float,
     gentle: Callable[[Set[Identity]], None],
     leader: Optional[Identity] = None,
+    hurry: Callable[[], bool] = lambda: False,
 ) -> Ended:
     """Ends what `targets()` names; it is asked again and again, so that processes born meanwhile are met too.
 
-    `gentle` sends the first signal. Its effect is waited for, but not long once the `leader` is gone.
+    `gentle` sends the first signal. Its effect is waited for, but not long once the `leader` is gone, and no more
+    once `hurry` says so.
     A sent signal proves nothing: only identities that are no longer there count as stopped.
     """
     started = time.monotonic()
@@ -37,7 +39,7 @@ def end(
     refused: Set[int] = set()
     if alive:
         gentle(alive)
-        alive = _wait(targets, seen, started + timeout_s * _TERM_SHARE, leader)
+        alive = _wait(targets, seen, started + timeout_s * _TERM_SHARE, leader, hurry)
     while alive:
         refused.update(identity[0] for identity in alive if not kill(identity))
         time.sleep(_POLL_S)
@@ -52,7 +54,11 @@ def end(
 
 
 def _wait(
-    targets: Callable[[], Set[Identity]], seen: Set[Identity], until: float, leader: Optional[Identity]
+    targets: Callable[[], Set[Identity]],
+    seen: Set[Identity],
+    until: float,
+    leader: Optional[Identity],
+    hurry: Callable[[], bool],
 ) -> Set[Identity]:
     """What is still alive at the end of the wait; everything met on the way is added to `seen`."""
     while True:
@@ -61,7 +67,7 @@ def _wait(
         now = time.monotonic()
         if leader is not None and leader not in alive:
             until, leader = min(until, now + _LEFTOVER_GRACE_S), None
-        if not alive or now >= until:
+        if not alive or now >= until or hurry():
             return alive
         time.sleep(_POLL_S)
 

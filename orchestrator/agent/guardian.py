@@ -118,8 +118,21 @@ class Guardian:
             event = server.exit_event()
             self.log.write("server ended: exit code {exit_code}, signal {signal}".format(**event))
             self._attachment.send_event("server_exit", event)
-        if self._unwinding is None and (self._terminated or self._lease.over):
-            self._begin_unwind("signal" if self._terminated else "lease over", self._config.stop_s)
+        if self._unwinding is None:
+            reason = self._reason_to_unwind()
+            if reason is not None:
+                self._begin_unwind(reason, self._config.stop_s)
+
+    def _reason_to_unwind(self) -> Optional[str]:
+        if self._terminated:
+            return "signal"
+        if self._attachment.nobody_came:
+            return "nobody came for it"
+        return "lease over" if self._lease.over else None
+
+    def expect_nobody(self) -> None:
+        """The channel that asked for this guardian is gone already."""
+        self._attachment.expect_nobody()
 
     def _look(self) -> float:
         try:

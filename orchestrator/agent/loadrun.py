@@ -76,6 +76,13 @@ class LoadRunner:
             self._running.add(process)
             return process
 
+    def interrupt(self) -> None:
+        """Asks every generator to end and to write what it has: there is nothing left to measure."""
+        with self._lock:
+            running = list(self._running)
+        for process in running:
+            process.terminate()
+
     def close(self) -> None:
         with self._lock:
             self._closed = True

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from typing import Dict, List, Mapping, NamedTuple, Optional, Set
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Set
 
 from . import ending, places, ports, procs
 from .children import Children
@@ -104,7 +104,7 @@ class Server:
         state = self.state()
         return {key: state[key] for key in ("pid", "exit_code", "signal", "log_tail")}
 
-    def stop(self, timeout_s: float) -> Ended:
+    def stop(self, timeout_s: float, hurry: Callable[[], bool]) -> Ended:
         """TERM to the server's group, a wait, KILL to the group and all that is left, until nothing is left."""
 
         def targets() -> Set[Identity]:
@@ -116,7 +116,7 @@ class Server:
         def gentle(alive: Set[Identity]) -> None:
             procs.send_group(self.pid, alive, signal.SIGTERM)
 
-        return ending.end(targets, timeout_s, gentle, leader=self.identity)
+        return ending.end(targets, timeout_s, gentle, leader=self.identity, hurry=hurry)
 
     def wait_port_closed(self, timeout_s: float) -> Optional[str]:
         """None when nobody listens on the port any more, else who does."""

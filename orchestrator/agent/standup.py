@@ -27,9 +27,10 @@ def main() -> int:
             {"error": AgentError("failed", "{}: {}".format(type(error).__name__, error)).as_json()}
         )
         return 1
-    _answer_parent(
+    if not _answer_parent(
         {"ok": {"guardian_pid": os.getpid(), "journal": guardian.journal.path, "recovered": recovered}}
-    )
+    ):
+        guardian.expect_nobody()
     _quiet(guardian.log)
     guardian.run()
     return 0
@@ -73,11 +74,13 @@ def _opening(config: Config) -> Dict[str, Any]:
     }
 
 
-def _answer_parent(message: Message) -> None:
+def _answer_parent(message: Message) -> bool:
+    """False when nobody reads any more."""
     try:
         os.write(1, encode(message))
     except OSError:
-        pass
+        return False
+    return True
 
 
 def _quiet(log: LogFile) -> None:

@@ -63,6 +63,7 @@ class Context:
     def _on_event(self, message: Message) -> None:
         if message["event"] == "server_exit":
             self.server_ended = True
+            self.load.interrupt()
         self.send_event(message["event"], message.get("data", {}))
 
     def _on_lost(self) -> None:
@@ -147,6 +148,7 @@ def forward(verb: str) -> Verb:
 def unwind(context: Context, given: Message) -> Message:
     link = context.link()
     context.expect_end = True
+    context.load.interrupt()
     try:
         return link.ask("unwind", given)
     except AgentError as error:
