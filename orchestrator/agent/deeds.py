@@ -43,6 +43,7 @@ class Deeds:
         self.journal = journal
         self.children = Children()
         self.server: Optional[Server] = None
+        self.something_ended = False
         self.ending = threading.Event()  # an unwind has begun: long waits give up
         self.sampler = Sampler(self.children.spawn)
         self._log = log
@@ -236,18 +237,20 @@ class Deeds:
         done = release.wait(pids, self._baseline, None, max(0.0, left_s), self.children.spawn)
         result["notes"] += [text for text in (done.problem, done.note) if text]
 
-    def tick(self) -> float:
-        """Housekeeping between deeds: adopted zombies, the list of processes, the log's pulse.
+    @property
+    def look_interval_s(self) -> float:
+        """Between two looks: often while the server grows its tree or something ended, rarely while it is measured."""
+        growing = self.server is not None and time.monotonic() - self.server.started < _GROWING_S
+        return _LOOK_OFTEN_S if growing or self.something_ended else _LOOK_RARELY_S
 
-        Returns the seconds until the next look: often while the server grows its tree, rarely while it is measured.
-        """
+    def tick(self) -> None:
+        """Housekeeping between deeds: adopted zombies, the list of processes, the log's pulse."""
+        self.something_ended = False
         processes = procs.snapshot()
         self.children.reap(processes)
         if self.server is not None and not self.ending.is_set():
             self.server.watch_log()
             self.note_tree(processes)
-        growing = self.server is not None and time.monotonic() - self.server.started < _GROWING_S
-        return _LOOK_OFTEN_S if growing else _LOOK_RARELY_S
 
 
 def _attempt(deed: Callable[[], None]) -> Optional[AgentError]:

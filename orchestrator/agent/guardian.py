@@ -22,8 +22,6 @@ from .lease import Lease
 from .logfile import LogFile
 from .wire import AgentError, Link, Message
 
-_AFTER_FAILURE_S = 10.0
-_AFTER_SIGNAL_S = 0.5
 _WAKE_S = 0.25
 _DEED_GRACE_S = 2.0  # how long an unwind waits, over its limit, for a deed to notice that it should give up
 _ANSWER_S = 2.0
@@ -84,15 +82,16 @@ class Guardian:
         selector.register(wake, selectors.EVENT_READ, lambda: _drain(wake))
         selector.register(self._lock_socket, selectors.EVENT_READ, self._tell_holder)
         selector.register(self._run_socket, selectors.EVENT_READ, lambda: self._desk.accept(self._run_socket))
-        next_look = 0.0
+        last_look = float("-inf")
         while not self._unwound.is_set():
             for key, _ in selector.select(_WAKE_S):
                 key.data()
-                if key.fileobj == wake:  # a child ended: look soon, but not once for each of a thousand
-                    next_look = min(next_look, time.monotonic() + _AFTER_SIGNAL_S)
+                if key.fileobj == wake:  # a child ended
+                    self._deeds.something_ended = True
             self._watch()
-            if time.monotonic() >= next_look:
-                next_look = time.monotonic() + self._look()
+            if time.monotonic() - last_look >= self._deeds.look_interval_s:
+                last_look = time.monotonic()
+                self._look()
         self._desk.wait_for_answers(_ANSWER_S)
 
     def _catch_signals(self) -> int:
@@ -134,15 +133,14 @@ class Guardian:
         """The channel that asked for this guardian is gone already."""
         self._attachment.expect_nobody()
 
-    def _look(self) -> float:
+    def _look(self) -> None:
         try:
-            return self._deeds.tick()
+            self._deeds.tick()
         except (
             AgentError,
             OSError,
         ) as error:  # a full disk must not end the guardian: the way back still works
             self.log.write("cannot note processes: {}".format(error))
-            return _AFTER_FAILURE_S
 
     def _tell_holder(self) -> None:
         try:

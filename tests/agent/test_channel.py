@@ -34,6 +34,19 @@ def client(node: Node) -> Client:
     return node.client()
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, agent_file: Path) -> Iterator[Node]:
+    """One node for requests that change nothing."""
+    node = Node(tmp_path_factory.mktemp("shared"), agent_file)
+    yield node
+    node.close()
+
+
+@pytest.fixture(scope="module")
+def one(shared: Node) -> Client:
+    return shared.client()
+
+
 # -- framing
 
 
@@ -56,10 +69,10 @@ def test_it_says_who_it_is_first(client: Client) -> None:
         (b'{"id": 9, "verb": ["hello"], "args": {}}\n', "bad_request"),
     ],
 )
-def test_a_bad_line_gets_one_error_and_the_channel_goes_on(client: Client, line: bytes, code: str) -> None:
-    client.raw(line)
-    assert client.events.get(timeout=5)["error"]["code"] == code
-    assert client.ask("hello")["pid"] == client.process.pid
+def test_a_bad_line_gets_one_error_and_the_channel_goes_on(one: Client, line: bytes, code: str) -> None:
+    one.raw(line)
+    assert one.events.get(timeout=5)["error"]["code"] == code
+    assert one.ask("hello")["pid"] == one.process.pid
 
 
 BAD_ARGS: list[tuple[str, dict[str, Any]]] = [
@@ -91,13 +104,13 @@ BAD_ARGS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("verb", "args"), BAD_ARGS)
 def test_bad_arguments_are_one_clear_refusal(
-    node: Node, client: Client, verb: str, args: dict[str, Any]
+    shared: Node, one: Client, verb: str, args: dict[str, Any]
 ) -> None:
     with pytest.raises(Refused) as refused:
-        client.ask(verb, **args)
+        one.ask(verb, **args)
     assert refused.value.code in ("bad_request", "not_found")
     assert "Traceback" not in refused.value.message
-    assert not node.workdir.exists()
+    assert not shared.workdir.exists()
 
 
 JSON = st.recursive(
@@ -141,9 +154,9 @@ def test_a_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "larger than 1000 bytes" in refused.value.message
 
 
-def test_a_value_of_the_environment_is_never_in_an_error(client: Client, node: Node) -> None:
+def test_a_value_of_the_environment_is_never_in_an_error(one: Client) -> None:
     with pytest.raises(Refused) as refused:
-        client.ask("facts", python="p", port=1, workdir="/w", package="toy", env={"TOKEN": ["s3cret"]})
+        one.ask("facts", python="p", port=1, workdir="/w", package="toy", env={"TOKEN": ["s3cret"]})
     assert "TOKEN" in refused.value.message
     assert "s3cret" not in refused.value.message
 
@@ -228,24 +241,24 @@ def ask_http(client: Client, port: int, path: str, **args: Any) -> dict[str, Any
     return client.ask("http", port=port, path=path, **{"method": "GET", "body": None, "timeout_s": 5, **args})
 
 
-def test_status_and_body_come_back_as_they_are(client: Client, web: int) -> None:
-    reply = ask_http(client, web, "/")
+def test_status_and_body_come_back_as_they_are(one: Client, web: int) -> None:
+    reply = ask_http(one, web, "/")
     assert (reply["status"], reply["body"]) == (503, "näh \N{SNOWMAN}")
-    assert ask_http(client, web, "/", method="POST", body="abc")["body"] == "cba"
+    assert ask_http(one, web, "/", method="POST", body="abc")["body"] == "cba"
 
 
 @pytest.mark.parametrize("path", ["/trickle", "/silent"])
-def test_one_limit_holds_for_the_whole_answer(client: Client, web: int, path: str) -> None:
+def test_one_limit_holds_for_the_whole_answer(one: Client, web: int, path: str) -> None:
     before = time.monotonic()
     with pytest.raises(Refused) as refused:
-        ask_http(client, web, path, timeout_s=0.6)
+        ask_http(one, web, path, timeout_s=0.6)
     assert refused.value.code == "timeout"
     assert time.monotonic() - before < 2
 
 
-def test_nobody_there_is_a_failure_and_no_timeout(client: Client) -> None:
+def test_nobody_there_is_a_failure_and_no_timeout(one: Client) -> None:
     with pytest.raises(Refused) as refused:
-        ask_http(client, 1, "/health")
+        ask_http(one, 1, "/health")
     assert refused.value.code == "failed"
     assert "refused" in refused.value.message
 

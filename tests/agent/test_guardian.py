@@ -418,3 +418,31 @@ def test_the_log_of_deeds_holds_no_secret(node: Node, client: Client) -> None:
     assert "started server pid" in text
     assert "s3cret" not in text
     assert "t0ken" not in text
+
+
+def test_hours_of_beats_and_questions_leave_memory_handles_and_threads_flat(
+    node: Node, client: Client
+) -> None:
+    guardian = node.guard(client)["guardian_pid"]
+    node.start(client, SLEEP)
+
+    def usage(pid: int) -> tuple[int, int, int]:
+        status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        return int(status["VmRSS"].split()[0]), len(os.listdir(f"/proc/{pid}/fd")), int(status["Threads"])
+
+    def ask_around(times: int) -> None:
+        for _ in range(times):
+            pending = [client.submit(verb) for verb in ("beat", "server", "verify", "status")]
+            for future in pending:
+                client.result(future)
+
+    ask_around(30)
+    before = [usage(pid) for pid in (guardian, client.process.pid)]
+    ask_around(150)
+    for (memory, handles, threads), pid in zip(before, (guardian, client.process.pid), strict=True):
+        now = usage(pid)
+        assert now[0] < memory + 2048, "KiB"
+        assert now[1] <= handles + 2
+        assert now[2] <= threads + 2
+    assert (node.home / "runs" / "run-1" / "journal.jsonl").stat().st_size < 4096
+    assert (node.home / "runs" / "run-1" / "guardian.log").stat().st_size < 4096
