@@ -73,7 +73,6 @@ class Evidence:
     simulated_acceptance: bool = False
     expected_worker: str | None = None  # v1, v2, none
     actual_worker: str | None = None
-    worker_problem: str = ""  # how the server's start-up lines contradict the plan
     worker_problem: str | None = None  # what the start-up lines contradict
     adaptive_requested: bool = False
     adaptive_active: bool | None = None
@@ -222,15 +221,13 @@ def _accept_length(e: Evidence, limits: Limits) -> Finding | None:
 
 
 def _synthetic(e: Evidence, limits: Limits) -> Finding | None:
-    if not e.simulated_acceptance:
+    if not e.simulated_acceptance or not e.speculates:
         return None
-    text = "the server was told to simulate its accept length: its text means nothing"
+    text = "the server was told to simulate its accept length: speeds are real, gains and text are made up"
     return Finding("synthetic_acceptance", text, fatal=False)
 
 
 def _fallback(e: Evidence, limits: Limits) -> Finding | None:
-    if e.worker_problem:
-        return Finding("silent_fallback", e.worker_problem)
     if e.expected_worker and e.actual_worker and e.expected_worker != e.actual_worker:
         text = f"worker {e.actual_worker} served where {e.expected_worker} was expected"
         return Finding("silent_fallback", text)
