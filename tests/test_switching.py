@@ -234,3 +234,18 @@ def test_what_limited_the_clocks_is_read_for_the_time_of_the_load_only():
     assert gpu_window(rows, 9.0, 10.5).throttle == frozenset()  # idle limits nothing
     assert gpu_window(rows, 11.5, 12.5) is None  # not a number is unknown
     assert gpu_window(CSV.splitlines(), 0.0, 99.0) is None
+
+
+def test_gpu_samples_are_set_on_the_logs_clock_whatever_the_nodes_time_zone():
+    """The sampler starts with the server, the log's first stamped line comes ten seconds later, in local time."""
+    log = [
+        "[2026-01-02 05:04:15] server starts",  # UTC+2
+        "[2026-01-02 05:04:35] Decode batch, #running-req: 4, gen throughput (token/s): 10.0, #queue-req: 0",
+    ]
+    start_s = 1767323045.0  # 2026-01-02 03:04:05 UTC
+    rows = ["utc_s,elapsed_s,index,power.draw"] + [
+        f"{start_s + t:.3f},{t:.3f},0,{300 + t}" for t in (0, 10, 30)
+    ]
+    trace = boot_trace("eagle3", 1, log, rows)
+    assert trace.running.t_s == (20.0,)
+    assert trace.gpu[0].t_s == pytest.approx((-10.0, 0.0, 20.0))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import csv
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from orchestrator.analysis.validity import GpuWindow
 from orchestrator.model.result import BootTrace, Series
@@ -47,6 +47,7 @@ class Trace:
     rank: str
     samples: tuple[Sample, ...]
     switches: tuple[Switch, ...]
+    start: datetime | None = None  # of the first stamped line, on the node's wall clock
 
     def speculating_at(self, t_s: float) -> bool:
         """By the switches seen; before the first one, the opposite of what it turned to; True without any."""
@@ -76,7 +77,7 @@ def read_log(lines: Iterable[str]) -> Trace:
         elif (running := _RUNNING.search(line)) and rank in (None, own):
             rank = own
             samples.append(Sample(t_s, int(running[1]), _number(_ACCEPT, line), _number(_RATE, line)))
-    return Trace(rank or "", tuple(samples), tuple(switches))
+    return Trace(rank or "", tuple(samples), tuple(switches), start)
 
 
 def _time(stamp: re.Match[str]) -> datetime:
@@ -108,9 +109,30 @@ def boot_trace(arm: str, boot: int, log: Iterable[str], gpu: Iterable[str] = ())
         "accept length", "tokens/step", tuple(t for t, _ in lengths), tuple(v for _, v in lengths)
     )
     switches = tuple((switch.t_s, switch.speculating) for switch in trace.switches)
-    return BootTrace(
-        arm, boot, running if times else None, accept if lengths else None, switches, read_gpu_csv(gpu)
+    rows = list(gpu)
+    late_s = _lag_s(trace.start, rows)
+    samples = tuple(
+        Series(found.name, found.unit, tuple(t - late_s for t in found.t_s), found.values)
+        for found in read_gpu_csv(rows)
     )
+    return BootTrace(arm, boot, running if times else None, accept if lengths else None, switches, samples)
+
+
+ZONE_S = 900  # time zones differ by multiples of a quarter of an hour
+
+
+def _lag_s(log_start: datetime | None, gpu: Sequence[str]) -> float:
+    """How long after the first GPU sample's clock the log starts; 0 where one of them does not tell.
+
+    The log has the node's wall clock without a zone and the samples have UTC: whole zones are taken out.
+    """
+    first = next(csv.DictReader(gpu), None)
+    utc_s = _float(first.get("utc_s")) if first else None
+    elapsed_s = _float(first.get("elapsed_s")) if first else None
+    if log_start is None or utc_s is None or elapsed_s is None:
+        return 0.0
+    apart_s = log_start.replace(tzinfo=UTC).timestamp() - (utc_s - elapsed_s)
+    return apart_s - round(apart_s / ZONE_S) * ZONE_S
 
 
 GPU_COLUMNS = {

@@ -10,6 +10,7 @@ from orchestrator.report.html.plot import Chart, Curve, Dot, Zone, draw, marker
 from orchestrator.report.html.tags import Markup, el
 from orchestrator.report.text import concurrency, number, percent, percent_range
 
+MOST_STEPS = 0.5
 WIDE, NARROW, SMALL = (920.0, 400.0), (380.0, 330.0), (450.0, 270.0)
 
 
@@ -144,21 +145,36 @@ def _curves(summary: Summary, metric: str, unit: str, factor: float) -> tuple[Cu
     style = styles(summary)
     curves = []
     for name, arm in summary["arms"].items():
+        shown = [point for point in arm["points"] if _has(point, metric)]
         dots = tuple(
-            _dot(name, point, metric, unit, factor)
-            for point in sorted(arm["points"], key=lambda p: p["concurrency"])
-            if point["metrics"].get(metric, {}).get("value", 0) > 0
+            _dot(name, [p for p in shown if p["concurrency"] == level], metric, unit, factor)
+            for level in sorted({point["concurrency"] for point in shown})
         )
         if dots:
             curves.append(Curve(name, style[name], dots))
     return tuple(curves)
 
 
-def _dot(arm: str, point: dict[str, Any], metric: str, unit: str, factor: float) -> Dot:
-    item = point["metrics"][metric]
-    value, low, high = (None if item[key] is None else item[key] * factor for key in ("value", "low", "high"))
-    low = None if low is not None and low <= 0 else low
+def _has(point: dict[str, Any], metric: str) -> bool:
+    """An accept length where hardly any step speculated is of the drain, and says nothing of the point."""
+    values = {name: item["value"] for name, item in point["metrics"].items()}
+    if metric == "accept_length" and values.get("spec_share", 1) < MOST_STEPS:
+        return False
+    return bool(values.get(metric, 0) > 0)
+
+
+def _dot(arm: str, points: list[dict[str, Any]], metric: str, unit: str, factor: float) -> Dot:
+    """One arm at one concurrency. Where that stands in the sweep more than once: the mean of the valid ones."""
+    used = [point for point in points if point["valid"]] or points
+    items = [point["metrics"][metric] for point in used]
+    value = sum(item["value"] for item in items) / len(items) * factor
+    low, high = (None if items[0][end] is None else items[0][end] * factor for end in ("low", "high"))
+    if len(items) > 1 or (low is not None and low <= 0):
+        low = high = None
     bounds = f" ({number(low)} to {number(high)})" if low is not None and high is not None else ""
-    invalid = "" if point["valid"] else ", not valid"
-    says = f"{arm} at {point['concurrency']}: {number(value)} {unit}{bounds}{invalid}"
-    return Dot(point["concurrency"], value or 0.0, low, high, point["valid"], says)
+    remark = ("" if used[0]["valid"] else ", not valid") + (
+        f", mean of {len(items)}" if len(items) > 1 else ""
+    )
+    level = used[0]["concurrency"]
+    says = f"{arm} at {level}: {number(value)} {unit}{bounds}{remark}"
+    return Dot(level, value, low, high, used[0]["valid"], says)

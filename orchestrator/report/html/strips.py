@@ -1,4 +1,7 @@
-"""Strips over the time of one boot: when it speculated, how many requests ran, what the GPU did."""
+"""Strips over the time of one boot: when it speculated, how many requests ran, what the GPU did.
+
+Time counts from the first line of the server's log.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,14 @@ LEAST_RANGE = 0.1  # of the highest value: a steady quantity is drawn steady
 def strips(trace: BootTrace) -> Markup | None:
     """One SVG for a boot; None where nothing is known of its course."""
     rows = [series for series in (trace.running, trace.accept_length) if series is not None]
-    rows = [thin(series) for series in (*rows, *trace.gpu) if series.t_s]
+    rows = [series for series in (*rows, *trace.gpu) if series.t_s]
     if not rows:
         return None
-    end = max(series.t_s[-1] for series in rows)
+    begin, end = _span(trace, rows)
+    rows = [thin(cut) for series in rows if (cut := _inside(series, begin, end)).t_s]
     height = ROW * len(rows) + AXIS
-    x = Scale(0.0, end or 1.0, LABEL, WIDTH - RIGHT)
-    parts = [_plain(trace, x, height - AXIS, end)]
+    x = Scale(begin, end, LABEL, WIDTH - RIGHT)
+    parts = [_plain(trace, x, height - AXIS)]
     parts += [_row(series, x, i * ROW) for i, series in enumerate(rows)]
     parts.append(_axis(x, height - AXIS))
     title = f"{trace.arm}, boot {trace.boot}"
@@ -37,6 +41,18 @@ def strips(trace: BootTrace) -> Markup | None:
     return el("figure", el("figcaption", f"{title}{_switch_words(trace)}"), scroll)
 
 
+def _span(trace: BootTrace, rows: list[Series]) -> tuple[float, float]:
+    """From the first decode step to the last sample: the minutes of loading would leave no room for the rest."""
+    begin = trace.running.t_s[0] if trace.running else min(series.t_s[0] for series in rows)
+    end = max(series.t_s[-1] for series in rows)
+    return (begin, end) if end > begin else (begin, begin + 1.0)
+
+
+def _inside(series: Series, begin: float, end: float) -> Series:
+    kept = [(t, value) for t, value in zip(series.t_s, series.values, strict=True) if begin <= t <= end]
+    return Series(series.name, series.unit, tuple(t for t, _ in kept), tuple(value for _, value in kept))
+
+
 def _switch_words(trace: BootTrace) -> str:
     if not trace.switches:
         return ""
@@ -44,7 +60,7 @@ def _switch_words(trace: BootTrace) -> str:
     return f": {count} switch{'es' if count != 1 else ''}; shaded where speculation was off"
 
 
-def _plain(trace: BootTrace, x: Scale, bottom: float, end: float) -> Markup:
+def _plain(trace: BootTrace, x: Scale, bottom: float) -> Markup:
     """Shade the stretches without speculation."""
     stretches: list[tuple[float, float]] = []
     since: float | None = None
@@ -55,12 +71,9 @@ def _plain(trace: BootTrace, x: Scale, bottom: float, end: float) -> Markup:
             stretches.append((since, at))
             since = None
     if since is not None:
-        stretches.append((since, end))
-    shades = [
-        el("rect", x=x(a), y=0.0, width=max(0.8, x(b) - x(a)), height=bottom)
-        for a, b in stretches
-        if a <= end
-    ]
+        stretches.append((since, x.high))
+    seen = [(max(a, x.low), min(b, x.high)) for a, b in stretches if a <= x.high and b >= x.low]
+    shades = [el("rect", x=x(a), y=0.0, width=max(0.8, x(b) - x(a)), height=bottom) for a, b in seen]
     return el("g", shades, class_="plain-steps")
 
 
@@ -99,6 +112,6 @@ def _whole(value: float) -> str:
 
 
 def _axis(x: Scale, top: float) -> Markup:
-    ticks = nice_ticks(0.0, x.high, 8)
+    ticks = [tick for tick in nice_ticks(x.low, x.high, 8) if tick >= x.low]
     labels = [el("text", f"{t:g} s", x=x(t), y=top + 18, text_anchor="middle", class_="tick") for t in ticks]
     return el("g", labels)
