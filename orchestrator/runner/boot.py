@@ -23,6 +23,7 @@ from orchestrator.store import RunStore
 
 _POLL_S = 0.5
 _GENERATE_TIMEOUT_S = 60.0
+_LAST_BREATH_S = 2.0  # requests fail a moment before the process that served them has ended
 _STATE_KEYS = (  # of internal_states, per point; the rest stands once in server_info.json
     "avg_spec_accept_length",
     "last_gen_throughput",
@@ -75,8 +76,15 @@ class Boot:
         health = self._status("GET", "/health") if state.alive else None
         generated = self._generates() if health == 200 else None
         if generated is False:
-            state = self.node.server()  # the answer may be missing because the process just ended
+            state = self._after_last_breath()  # the answer may be missing because the process is ending
         return _sight(state, time.monotonic() - self.started_s, health, generated)
+
+    def _after_last_breath(self) -> ServerState:
+        """The server's state once it had time to end, if it is about to."""
+        deadline = time.monotonic() + _LAST_BREATH_S
+        while (state := self.node.server()).alive and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return state
 
     def _status(self, method: str, path: str, timeout_s: float = 5.0) -> int | None:
         try:
@@ -86,10 +94,12 @@ class Boot:
 
     def _generates(self) -> bool:
         """One short generation by ids through /generate: every model has ids, not every one a tokenizer."""
+        left_s = self.experiment.server.ready.timeout_s - (time.monotonic() - self.started_s)
+        timeout_s = min(_GENERATE_TIMEOUT_S, max(1.0, left_s))
         params = {"temperature": 0, "max_new_tokens": 2, "ignore_eos": True}
         body = json.dumps({"input_ids": [1, 2, 3], "sampling_params": params})
         try:
-            reply = self.node.http("POST", self.port, "/generate", body, timeout_s=_GENERATE_TIMEOUT_S)
+            reply = self.node.http("POST", self.port, "/generate", body, timeout_s=timeout_s)
             answer = json.loads(reply.body)
             return reply.status == 200 and int(answer["meta_info"]["completion_tokens"]) > 0
         except (RemoteError, ValueError, KeyError, TypeError):
@@ -127,6 +137,7 @@ class Boot:
     def _all_answered(self, spec: dict[str, Any], name: str, timeout_s: float, what: str) -> None:
         reply = self._load(spec, name, timeout_s, what)
         failed = [record for record in _lines(reply) if not record["ok"]]
+        self._raise_if_dead(what, ending=bool(failed))
         if failed:
             why = failed[0].get("error") or f"finish {failed[0].get('finish')}"
             raise self._failure(f"{what}: {len(failed)} requests failed, the first: {why}", self._tail())
@@ -150,9 +161,11 @@ class Boot:
             )
         flushed = self.flush_cache()
         before = _states(self.server_info())
-        reply = self._load(self.loads.point(step.index), name, limit_s, f"concurrency {step.concurrency}")
-        after = _states(self.server_info())
+        what = f"concurrency {step.concurrency}"
+        reply = self._load(self.loads.point(step.index), name, limit_s, what)
         metrics = measured(_lines(reply), reply.summary, self.experiment.sweep, step.concurrency)
+        self._keep_if_dead(step, reply, what, ending=metrics.ok == 0)
+        after = _states(self.server_info())
         meta = {
             "warmup_requests": len(warmup["requests"]["prompts"]) if warmup else 0,
             "bodies_sha256": self.loads.bodies(step.index),
@@ -174,13 +187,23 @@ class Boot:
             else:
                 reply = load_from_here(self.node, spec, timeout_s, progress)
         except RemoteError as error:
-            self._raise_if_dead(what)
+            self._raise_if_dead(what, ending=True)
             raise self._failure(f"{what}: {error.message}", self._tail()) from error
-        self._raise_if_dead(what)
         return reply
 
-    def _raise_if_dead(self, what: str) -> None:
-        state = self.node.server()
+    def _keep_if_dead(self, step: RunPoint, reply: LoadReply, what: str, *, ending: bool) -> None:
+        """The records of a point that its server did not survive are kept, and never counted."""
+        try:
+            self._raise_if_dead(what, ending=ending)
+        except PhaseFailed:
+            name = f"point-{step.index:02d}-c{step.concurrency}.partial.jsonl"
+            path = self.store.boot_path(self.arm.name, self.number, name)
+            self.store.write_bytes(path, self.store.redact.data(reply.records))
+            raise
+
+    def _raise_if_dead(self, what: str, *, ending: bool) -> None:
+        """`ending`: something failed that a living server would have answered."""
+        state = self._after_last_breath() if ending else self.node.server()
         if not state.alive:
             sight = _sight(state, 0.0, None, None)
             why = f"the server died during {what} with {exit_words(sight)}"

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import json
+import queue
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import RemoteError
+from orchestrator.errors import DynspecError, RemoteError
 from orchestrator.load.pack import build_zipapp
 from orchestrator.remote.node import Node
 from orchestrator.remote.replies import LoadReply
 
+Progress = Callable[[Mapping[str, Any]], None]
+_LOOK_S = 0.25
 
-def load_from_here(
-    node: Node,
-    spec: Mapping[str, Any],
-    timeout_s: float,
-    on_progress: Callable[[Mapping[str, Any]], None],
-) -> LoadReply:
-    """The same load generator, as a process here. Raises RemoteError (`timeout`, `failed`) as the node's verb would."""
+
+def load_from_here(node: Node, spec: Mapping[str, Any], timeout_s: float, on_progress: Progress) -> LoadReply:
+    """The same load generator, as a process here.
+
+    Raises RemoteError (`timeout`, `failed`) as the node's verb would, ConnectionLost when the node went away.
+    """
     with (
         node.forward(int(spec["port"])) as port,
         tempfile.TemporaryDirectory(prefix="dynspec-load-") as folder,
@@ -33,43 +37,64 @@ def load_from_here(
         )
         program.write_bytes(build_zipapp())
         spec_path.write_text(json.dumps({**spec, "host": "127.0.0.1", "port": port}))
-        summary = _run([sys.executable, str(program), str(spec_path), str(records)], timeout_s, on_progress)
-        return LoadReply(summary, records.read_bytes())
+        argv = [sys.executable, str(program), str(spec_path), str(records)]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                with _ending(process, node, timeout_s) as late:
+                    summary = _follow(process, on_progress)
+                    error = process.stderr.read() if process.stderr else ""
+                    code = process.wait()
+            except BaseException:
+                process.kill()
+                raise
+        _check(late.is_set(), timeout_s, code, summary, error)
+        return LoadReply(summary or {}, records.read_bytes())
 
 
-def _run(
-    argv: list[str], timeout_s: float, on_progress: Callable[[Mapping[str, Any]], None]
-) -> dict[str, Any]:
-    late = threading.Event()
+@contextmanager
+def _ending(process: subprocess.Popen[str], node: Node, timeout_s: float) -> Iterator[threading.Event]:
+    """Ends the generator when its time is over, its server has ended, or the node is gone; the last is raised."""
+    deadline = time.monotonic() + timeout_s
+    late, done = threading.Event(), threading.Event()
+    lost: list[DynspecError] = []
 
-    def stop() -> None:
-        late.set()
-        process.terminate()
+    def watch() -> None:
+        while not done.is_set():
+            try:
+                event = node.events.get(timeout=_LOOK_S)
+            except queue.Empty:
+                if time.monotonic() < deadline:
+                    continue
+                late.set()
+            else:
+                if isinstance(event, DynspecError):
+                    lost.append(event)
+                elif event.name != "server_exit":
+                    continue
+            process.terminate()
+            return
 
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        timer = threading.Timer(timeout_s, stop)
-        timer.start()
-        try:
-            summary = _follow(process, on_progress)
-            error = process.stderr.read() if process.stderr else ""
-            code = process.wait()
-        except BaseException:
-            process.kill()
-            raise
-        finally:
-            timer.cancel()
-    if late.is_set():
+    watcher = threading.Thread(target=watch, name="load-watch", daemon=True)
+    watcher.start()
+    try:
+        yield late
+    finally:
+        done.set()
+        watcher.join()
+    if lost:
+        raise lost[0]
+
+
+def _check(late: bool, timeout_s: float, code: int, summary: object, error: str) -> None:
+    if late:
         raise RemoteError(f"the load took longer than {timeout_s:.0f} s (limits.point)", code="timeout")
     if code != 0 or summary is None:
         raise RemoteError(
             f"the load generator ended with exit code {code}: {error.strip()[-500:]}", code="failed"
         )
-    return summary
 
 
-def _follow(
-    process: subprocess.Popen[str], on_progress: Callable[[Mapping[str, Any]], None]
-) -> dict[str, Any] | None:
+def _follow(process: subprocess.Popen[str], on_progress: Progress) -> dict[str, Any] | None:
     summary = None
     for line in process.stdout or ():
         value = json.loads(line)
