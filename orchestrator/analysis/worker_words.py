@@ -59,8 +59,8 @@ def read_worker(lines: Iterable[str]) -> WorkerSeen:
                     weaker[1] = (worker, line.strip())
     named = tuple(sorted({worker for worker, _ in ranks.values()}))
     if ranks:
-        worker = named[0] if len(named) == 1 else None
-        return WorkerSeen(worker, ranks[min(ranks)][1], tuple(sorted(ranks)), tuple(files), named)
+        agreed = named[0] if len(named) == 1 else None
+        return WorkerSeen(agreed, ranks[min(ranks)][1], tuple(sorted(ranks)), tuple(files), named)
     if weaker:
         word, said = weaker[min(weaker)]
         return WorkerSeen(word, said, workers=(word,))

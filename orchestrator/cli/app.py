@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from orchestrator.cli import compares, nodes, patches, results, runs
+from orchestrator.cli import asking, compares, logs, nodes, patches, results, runs, schema
 from orchestrator.errors import DynspecError, NodeDirty, UsageError
 from orchestrator.version import VERSION
 
@@ -44,9 +44,12 @@ def _root(
 
 runs.register(app)
 nodes.register(app)
+asking.register(app)
 results.register(app)
 compares.register(app)
 patches.register(app)
+logs.register(app)
+schema.register(app)
 
 
 def main() -> NoReturn:

@@ -24,6 +24,14 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Checked:
     return load_experiment(text, name=str(path), overrides=overrides, patches=names)
 
 
+def write(path: Path, text: str) -> None:
+    """Raises UsageError where the file cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} can't be written: {error.strerror}") from None
+
+
 def default_experiment() -> Path:
     """`$DYNSPEC_EXPERIMENT`, else experiments/default.yaml."""
     return Path(os.environ.get("DYNSPEC_EXPERIMENT") or "experiments/default.yaml")

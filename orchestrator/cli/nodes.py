@@ -31,13 +31,18 @@ AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")
 
 
 @dataclass(frozen=True)
-class _Way:
+class Way:
     """How to reach the node, as typed."""
 
     node: str
     ssh_config: str | None
     known_hosts: str | None
     host_key: str | None
+
+    @property
+    def typed(self) -> bool:
+        """Whether anything beside the name was given."""
+        return any((self.ssh_config, self.known_hosts, self.host_key))
 
 
 def register(app: typer.Typer) -> None:
@@ -57,7 +62,7 @@ def status(
     from orchestrator.cli.node_text import status_lines
     from orchestrator.store import plain
 
-    with _connected(_Way(node, ssh_config, known_hosts, host_key)) as client:
+    with connected(Way(node, ssh_config, known_hosts, host_key)) as client:
         found = client.status()
     if as_json:
         print(json.dumps({"schema": 1, **plain(found)}))
@@ -75,7 +80,7 @@ def stop(
     as_json: AsJson = False,
 ) -> int:
     """End the run on a node; files are put back too."""
-    return _give_back(_Way(node, ssh_config, known_hosts, host_key), force=force, as_json=as_json)
+    return _give_back(Way(node, ssh_config, known_hosts, host_key), force=force, as_json=as_json)
 
 
 def restore(
@@ -91,11 +96,11 @@ def restore(
 
     What dynspec started is stopped first. Safe to repeat; from any machine.
     """
-    way = _Way(node, ssh_config, known_hosts, host_key)
+    way = Way(node, ssh_config, known_hosts, host_key)
     return _give_back(way, force=force, keep_foreign=keep_foreign, as_json=as_json)
 
 
-def _give_back(way: _Way, *, force: bool, as_json: bool, keep_foreign: bool = False) -> int:
+def _give_back(way: Way, *, force: bool, as_json: bool, keep_foreign: bool = False) -> int:
     from orchestrator.model.experiment import Node
     from orchestrator.runner.restore import restore_command, restore_node
 
@@ -103,7 +108,7 @@ def _give_back(way: _Way, *, force: bool, as_json: bool, keep_foreign: bool = Fa
     again = restore_command(
         Node(way.node, "", known_hosts=known_hosts, host_key=way.host_key, ssh_config=way.ssh_config)
     )
-    with _connected(way) as client:
+    with connected(way) as client:
         done = restore_node(client, again, force=force, keep_foreign=keep_foreign)
     if as_json:
         print(json.dumps({"schema": 1, "runs": done}))
@@ -122,7 +127,7 @@ def _run_line(node: str, run: dict[str, Any]) -> str:
     return f"{node}: run {run['run_id']}: {stopped}; put back and verified: {files}{kept}"
 
 
-def _connected(way: _Way) -> Any:
+def connected(way: Way) -> Any:
     from orchestrator.remote.transport import ConnectSettings
     from orchestrator.runner.prepare import connect_to
 

@@ -11,7 +11,7 @@ import typer
 
 from orchestrator.errors import UsageError
 
-_LATER = ("tune", "logs", "doctor", "schema")
+_LATER = ("tune",)
 
 
 def register(app: typer.Typer) -> None:

@@ -64,8 +64,7 @@ class Lines:
                 return ""
             self._progress_s = now
             return f"         {event['what']}: {event.get('done', 0)} done, {event.get('in_flight', 0)} in flight"
-        writer = _WRITERS.get(kind)
-        return writer(event) if writer else ""
+        return event_text(event)
 
     def finish(self, finished: Finished) -> None:
         if finished.summary is not None and finished.info is not None:
@@ -87,6 +86,12 @@ class Lines:
                 if finished.store
                 else "interrupted"
             )
+
+
+def event_text(event: Mapping[str, Any]) -> str:
+    """One event in words; empty for those that only programs need."""
+    writer = _WRITERS.get(event["event"])
+    return writer(event) if writer else ""
 
 
 def _point_done(event: Mapping[str, Any]) -> str:

@@ -1,0 +1,42 @@
+"""`dynspec schema`: the JSON Schema of the experiment file, for editors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+MODELINE = "# yaml-language-server: $schema=dynspec.schema.json"
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog=f"Example: dynspec schema -o dynspec.schema.json, then as the first line of an experiment: {MODELINE}"
+    )(schema)
+
+
+def schema(
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write it there instead of printing."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="On one line.")] = False,
+) -> int:
+    """JSON Schema of the experiment file, for editors.
+
+    Editors with a YAML language server complete and check keys when the file's first line names the schema.
+    """
+    from orchestrator.cli.files import write
+    from orchestrator.schema import experiment_schema
+
+    text = json.dumps(experiment_schema(), indent=None if as_json else 1)
+    if output is None:
+        print(text)
+        return 0
+    write(output, text + "\n")
+    print(
+        f"{output}: written. First line of an experiment beside it: # yaml-language-server: $schema={output.name}"
+    )
+    return 0
