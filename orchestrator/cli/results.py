@@ -1,9 +1,8 @@
-"""report, demo, and the commands that this version does not have yet."""
+"""report, demo, and tune, which this version does not have yet."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,14 +10,11 @@ import typer
 
 from orchestrator.errors import UsageError
 
-_LATER = ("tune",)
-
 
 def register(app: typer.Typer) -> None:
     app.command(epilog="Example: dynspec report 20260101-120000-demo-1a2b")(report)
     app.command(epilog="Example: dynspec demo")(demo)
-    for name in _LATER:
-        app.command(name, hidden=True, context_settings={"ignore_unknown_options": True})(_later(name))
+    app.command("tune", hidden=True, context_settings={"ignore_unknown_options": True})(_tune)
 
 
 def report(
@@ -72,10 +68,10 @@ def demo(
     return run_demo(results, keep=keep)
 
 
-def _later(name: str) -> Callable[..., int]:
-    def refuse(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> int:
-        del words
-        raise UsageError(f"dynspec {name} is not in this version", help="dynspec --help lists what is")
-
-    refuse.__doc__ = "Not in this version."
-    return refuse
+def _tune(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> int:
+    """Not in this version."""
+    del words
+    raise UsageError(
+        "dynspec tune is not in this version",
+        help="run an arm without and one with static speculation: the report recommends the threshold",
+    )

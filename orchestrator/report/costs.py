@@ -60,13 +60,16 @@ def _both_sides(summary: dict[str, Any], cost: dict[str, Any]) -> list[str]:
 
 
 def _equality(item: dict[str, Any]) -> str:
-    own, base = percent(item["share"], signed=False), item["baseline_share"]
+    base, pairs = item["baseline_share"], item["pairs"]
+    if not pairs:
+        return f"Same text: {item['arm']} has no output in common with the baseline to compare."
     beside = f"the baseline agrees with itself in {percent(base, signed=False)}"
     if base is None:
         beside = "the baseline ran in one boot, so its agreement with itself is unknown"
     called = " This is less than noise explains." if item["differs"] else ""
     return (
-        f"Same text: {item['arm']} gives the baseline's output in {own} of {plural(item['pairs'], 'comparison')}; "
+        f"Same text: {item['arm']} gives the baseline's output in {round(item['share'] * pairs)} of "
+        f"{plural(pairs, 'comparison')} ({percent(item['share'], signed=False)}); "
         f"{beside}.{called}"
     )
 

@@ -1,0 +1,172 @@
+"""Stored runs against each other, as a CI job calls it: what is compared, what is refused, which exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.model.result import Outcome
+from orchestrator.runner.gating import good_runs, pointer, remember_good
+from orchestrator.runner.results import conclude, keep_as_good
+from orchestrator.runner.resume import begun_experiment
+from orchestrator.store import RunStore
+from tests.run_folders import plain_rate, write_run
+
+GATE = "gate: {metric: output_tps, max_drop: 3%, against: last-good}\n"
+OK = Outcome(0, "ok", "", True, "", "")
+
+
+def dynspec(results: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-c",
+        "from orchestrator.cli import main; main()",
+        *words,
+        "--results",
+        str(results),
+    ]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def slower(arm: str, concurrency: int) -> float:
+    return plain_rate(arm, concurrency) * (0.9 if arm == "eagle3" else 1.0)
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> RunStore:
+    """The reference: a run that was accepted."""
+    store = write_run(tmp_path, "20260101-000000-trial-0001")
+    remember_good(store, begun_experiment(store))
+    return store
+
+
+class TestGate:
+    def test_an_equal_run_passes_and_becomes_the_reference(self, good, tmp_path):
+        store = write_run(tmp_path, "20260102-000000-trial-0002")
+        done = dynspec(tmp_path, "gate", store.run_id)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"gate passed: output_tps of {store.run_id} against {good.run_id}")
+        assert (tmp_path / "last-good" / "trial@gpu-1").read_text() == f"{store.run_id}\n"
+
+    def test_a_slower_arm_is_a_regression_and_the_reference_stays(self, good, tmp_path):
+        store = write_run(tmp_path, "20260102-000000-trial-0002", rate=slower)
+        done = dynspec(tmp_path, "gate", store.run_id, "--against", "last-good")
+        assert done.returncode == 5
+        assert "eagle3: REGRESSION, 10." in done.stdout
+        assert "baseline: passed" in done.stdout
+        assert pointer(tmp_path, begun_experiment(store)).read_text().strip() == good.run_id
+
+    def test_one_boot_proves_nothing(self, good, tmp_path):
+        store = write_run(tmp_path, "20260102-000000-trial-0002", boots=1)
+        assert dynspec(tmp_path, "gate", store.run_id).returncode == 6
+
+    def test_unequal_work_is_not_compared_and_the_difference_is_named(self, good, tmp_path):
+        store = write_run(tmp_path, "20260102-000000-trial-0002", model="/models/other")
+        done = dynspec(tmp_path, "gate", store.run_id)
+        assert done.returncode == 6
+        assert "model: /models/m / /models/other" in done.stderr
+
+    def test_the_first_run_says_how_it_becomes_the_reference(self, tmp_path):
+        store = write_run(tmp_path, "20260102-000000-trial-0002")
+        done = dynspec(tmp_path, "gate", store.run_id)
+        assert done.returncode == 6
+        assert f"dynspec gate {store.run_id} --accept" in done.stderr
+        assert dynspec(tmp_path, "gate", store.run_id, "--accept").returncode == 0
+        assert good_runs(tmp_path, begun_experiment(store)) == [store.run_id]
+
+    def test_a_run_that_claims_nothing_cannot_be_accepted(self, tmp_path):
+        store = write_run(tmp_path, "20260102-000000-trial-0002", acts=False)
+        assert dynspec(tmp_path, "gate", store.run_id, "--accept").returncode == 6
+        assert good_runs(tmp_path, begun_experiment(store)) == []
+
+    def test_the_allowed_drop_can_be_said_on_the_command_line(self, good, tmp_path):
+        store = write_run(tmp_path, "20260102-000000-trial-0002", rate=slower)
+        assert dynspec(tmp_path, "gate", store.run_id, "--max-drop", "15%").returncode == 0
+        refused = dynspec(tmp_path, "gate", store.run_id, "--max-drop", "15")
+        assert refused.returncode == 2
+        assert "write for example --max-drop 3%" in refused.stderr
+
+    def test_a_latency_that_rises_is_a_drop(self, good, tmp_path):
+        store = write_run(tmp_path, "20260102-000000-trial-0002", rate=slower)
+        done = dynspec(tmp_path, "gate", store.run_id, "--metric", "tpot_p50", "--json")
+        assert done.returncode == 5
+        arms = {arm["arm"]: arm for arm in json.loads(done.stdout)["arms"]}
+        assert arms["eagle3"]["drop"] == pytest.approx(0.11, abs=0.01)
+
+    def test_rolling_takes_all_runs_that_passed(self, good, tmp_path):
+        for day in range(2, 6):
+            store = write_run(tmp_path, f"2026010{day}-000000-trial-000{day}")
+            assert dynspec(tmp_path, "gate", store.run_id).returncode == 0
+        last = write_run(tmp_path, "20260109-000000-trial-0009", rate=slower)
+        done = dynspec(tmp_path, "gate", last.run_id, "--against", "rolling", "--json")
+        assert done.returncode == 5
+        assert len(json.loads(done.stdout)["references"]) == 5
+
+    def test_a_reference_that_was_deleted_is_no_reference(self, good, tmp_path):
+        import shutil
+
+        store = write_run(tmp_path, "20260102-000000-trial-0002")
+        shutil.rmtree(good.folder)
+        assert "has passed yet" in dynspec(tmp_path, "gate", store.run_id).stderr
+
+
+class TestGateOfAnExperiment:
+    def test_it_is_judged_at_the_end_of_the_run_and_keeps_the_run(self, good, tmp_path):
+        store = write_run(tmp_path, "20260102-000000-trial-0002", more=GATE)
+        experiment = begun_experiment(store)
+        done = conclude(store, experiment)
+        assert (done.error, done.gate.state) == (None, "pass")
+        keep_as_good(store, experiment, done, OK)
+        assert good_runs(tmp_path, experiment) == [store.run_id, good.run_id]
+
+    def test_a_regression_outranks_a_missing_claim(self, good, tmp_path):
+        store = write_run(tmp_path, "20260102-000000-trial-0002", rate=slower, acts=False, more=GATE)
+        assert conclude(store, begun_experiment(store)).error.exit_code == 5
+
+    @pytest.mark.parametrize("against", ["last-good", "20250101-000000-gone-0000"])
+    def test_without_its_reference_what_was_measured_stays_measured(self, tmp_path, against):
+        more = GATE.replace("last-good", against)
+        store = write_run(tmp_path, "20260102-000000-trial-0002", more=more)
+        done = conclude(store, begun_experiment(store))
+        assert (done.error.exit_code, done.gate) == (6, None)
+        assert len(done.summary["arms"]) == 3
+
+    def test_an_interrupted_run_never_becomes_the_reference(self, good, tmp_path):
+        store = write_run(tmp_path, "20260102-000000-trial-0002", more=GATE)
+        experiment = begun_experiment(store)
+        keep_as_good(
+            store, experiment, conclude(store, experiment), Outcome(130, "interrupted", "", True, "", "")
+        )
+        assert good_runs(tmp_path, experiment) == [good.run_id]
+
+
+class TestCompare:
+    def test_each_arm_is_better_worse_or_inside_the_noise(self, good, tmp_path):
+        store = write_run(tmp_path, "20260102-000000-trial-0002", rate=slower)
+        done = dynspec(tmp_path, "compare", store.run_id, good.run_id)
+        assert done.returncode == 0, done.stderr
+        assert "eagle3: worse, -10%" in done.stdout
+        assert "baseline: inside the noise" in done.stdout
+
+    def test_what_differs_in_the_set_ups_comes_first(self, good, tmp_path):
+        store = write_run(tmp_path, "20260102-000000-trial-0002")
+        facts = json.loads((store.folder / "facts.json").read_text())
+        facts["facts"]["tree"]["version"] = "0.5.12"
+        (store.folder / "facts.json").write_text(json.dumps(facts))
+        lines = dynspec(tmp_path, "compare", good.run_id, store.run_id).stdout.splitlines()
+        assert lines[1:3] == ["unlike in (A / B):", "  tree: sglang 0.5.11 / sglang 0.5.12"]
+
+    def test_as_json_it_has_each_point(self, good, tmp_path):
+        store = write_run(tmp_path, "20260102-000000-trial-0002", rate=slower)
+        done = json.loads(dynspec(tmp_path, "compare", store.run_id, good.run_id, "--json").stdout)
+        assert done["arms"]["eagle3"]["verdict"] == "worse"
+        assert [point["concurrency"] for point in done["arms"]["eagle3"]["points"]] == [1, 4, 16]
+
+    def test_an_unknown_metric_is_refused_with_those_there_are(self, good, tmp_path):
+        done = dynspec(tmp_path, "compare", good.run_id, good.run_id, "--metric", "tps")
+        assert done.returncode == 2
+        assert "one of: output_tps" in done.stderr
