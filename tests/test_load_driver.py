@@ -71,6 +71,13 @@ def test_builtin_kinds_take_turns():
     assert sorted(builtin()) == sorted(coding + agentic)
 
 
+def test_a_seed_changes_the_order_and_not_the_set():
+    assert builtin(seed=1) == builtin(seed=1) != builtin(seed=2)
+    assert sorted(builtin(seed=1)) == sorted(builtin())
+    one, other = (allot(Prompts(seed=seed), [(0, 8)])[0].load for seed in (1, 2))
+    assert one != other
+
+
 def test_blocks_that_prompts_name_are_filled_in():
     assert not [text for text in builtin() if "\n@shell\n" in text or "\n@handbook\n" in text]
     assert any("runs a command in bash in the repository's root" in text for text in builtin(("agentic",)))
@@ -217,9 +224,9 @@ def test_a_straddle_lies_at_and_above_its_threshold(around, bounds):
 )
 def test_prompts_that_the_endpoint_cannot_take_are_refused(endpoint, prompt):
     template = point.body_template(endpoint, model="m", output_tokens=8)
-    with pytest.raises(UsageError, match="sweep.prompts: prompt 1: "):
+    with pytest.raises(UsageError, match=r"sweep\.prompts: prompt 1: "):
         point.bodies_sha256(endpoint, template, ["fine", prompt])
-    with pytest.raises(UsageError, match="sweep.prompts: prompt 0: "):
+    with pytest.raises(UsageError, match=r"sweep\.prompts: prompt 0: "):
         point.build_spec(
             host="h", port=1, endpoint=endpoint, template=template, prompts=[prompt], concurrency=1
         )

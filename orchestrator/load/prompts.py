@@ -48,7 +48,11 @@ def endless(prompts: Prompts, base: Path = Path()) -> Iterator[Prompt]:
     """Prompts without end, no two alike."""
     if prompts.source == "input_ids" and prompts.path is None:
         yield from periodic(prompts.vocab or 1024, prompts.seed)
-    given = tuple(load_file(base / prompts.path)) if prompts.path is not None else builtin(prompts.kinds)
+    given = (
+        tuple(load_file(base / prompts.path))
+        if prompts.path is not None
+        else builtin(prompts.kinds, prompts.seed)
+    )
     yield from given
     lap = 1
     while True:
@@ -57,13 +61,18 @@ def endless(prompts: Prompts, base: Path = Path()) -> Iterator[Prompt]:
         lap += 1
 
 
-def builtin(kinds: Sequence[str] = BUILTIN_KINDS) -> tuple[str, ...]:
-    """The carried prompts of these kinds, taken in turn from each, so that any short run of them is a mix."""
+def builtin(kinds: Sequence[str] = BUILTIN_KINDS, seed: int | None = None) -> tuple[str, ...]:
+    """The carried prompts of these kinds, taken in turn from each, so that any short run of them is a mix.
+
+    A seed gives each kind an order of its own.
+    """
     unknown = [kind for kind in kinds if kind not in BUILTIN_KINDS]
     if unknown or not kinds:
         wrong = f"no kind {unknown[0]!r}" if unknown else "empty"
         raise UsageError(f"sweep.prompts.kinds: {wrong}; known: {', '.join(BUILTIN_KINDS)}")
     sets = [_carried(kind) for kind in kinds]
+    for texts in sets if seed is not None else ():
+        random.Random(seed).shuffle(texts)
     longest = max(map(len, sets))
     return tuple(texts[position] for position in range(longest) for texts in sets if position < len(texts))
 
