@@ -19,13 +19,16 @@ def run_demo(results: Path, *, keep: bool) -> int:
     with demo_node(keep=keep) as running:
         print(running.notice, flush=True)
         checked = load(path, [f"{key}={value}" for key, value in running.overrides.items()])
-        screen = screen_for(as_json=False)
-        finished = run_experiment(
-            checked,
-            RunOptions(results=results),
-            base=path.parent,
-            environ=os.environ,
-            listeners=(screen.listen,),
-        )
+        screen = screen_for(False, checked.experiment)
+        try:
+            finished = run_experiment(
+                checked,
+                RunOptions(results=results, watchers=screen.watchers),
+                base=path.parent,
+                environ=os.environ,
+                listeners=(screen.listen,),
+            )
+        finally:
+            screen.close()
         screen.finish(finished)
     return finished.outcome.exit_code

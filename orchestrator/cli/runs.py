@@ -66,11 +66,21 @@ def run(
 
     checked = files.load(experiment, overrides)
     wait_s = duration_s(lock_wait, "--lock-wait")
-    options = RunOptions(results=results, arms=tuple(arm), resume=resume, lock_wait_s=wait_s, yes=yes)
-    screen = screen_for(as_json)
-    finished = run_experiment(
-        checked, options, base=experiment.parent, environ=os.environ, listeners=(screen.listen,)
+    screen = screen_for(as_json, checked.experiment, tuple(arm))
+    options = RunOptions(
+        results=results,
+        arms=tuple(arm),
+        resume=resume,
+        lock_wait_s=wait_s,
+        yes=yes,
+        watchers=screen.watchers,
     )
+    try:
+        finished = run_experiment(
+            checked, options, base=experiment.parent, environ=os.environ, listeners=(screen.listen,)
+        )
+    finally:
+        screen.close()
     screen.finish(finished)
     return finished.outcome.exit_code
 

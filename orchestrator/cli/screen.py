@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import time
@@ -11,24 +12,46 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from orchestrator.errors import NodeDirty
+from orchestrator.model.experiment import Experiment
 from orchestrator.model.result import RunInfo
+from orchestrator.runner.events import Listener
 from orchestrator.runner.session import Finished
 
 _PROGRESS_EVERY_S = 10.0
 
 
 class Screen(Protocol):
+    @property
+    def watchers(self) -> tuple[Listener, ...]:
+        """Who wants to know how things stand right now; see Events.pulse."""
+
     def listen(self, event: Mapping[str, Any]) -> None: ...
+
+    def close(self) -> None:
+        """Leaves the terminal as it was, also where there is nothing to finish."""
 
     def finish(self, finished: Finished) -> None: ...
 
 
-def screen_for(as_json: bool) -> Screen:
-    return JsonLines() if as_json else Lines()
+def screen_for(as_json: bool, experiment: Experiment, arms: tuple[str, ...] = ()) -> Screen:
+    """JSON where asked for, a live view on a terminal that can draw, lines everywhere else."""
+    if as_json:
+        return JsonLines()
+    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
+        return Lines()
+    from orchestrator.cli.live import LiveView
+    from orchestrator.cli.progress import Totals
+
+    return LiveView(Totals.of(experiment, arms))
 
 
 class JsonLines:
     """Events as they are; the last line is the outcome."""
+
+    watchers: tuple[Listener, ...] = ()
+
+    def close(self) -> None:
+        pass
 
     def listen(self, event: Mapping[str, Any]) -> None:
         print(json.dumps(event), flush=True)
@@ -50,6 +73,13 @@ class Lines:
     def __init__(self) -> None:
         self._began_s = time.monotonic()
         self._progress_s = 0.0
+
+    @property
+    def watchers(self) -> tuple[Listener, ...]:
+        return ()
+
+    def close(self) -> None:
+        pass
 
     def listen(self, event: Mapping[str, Any]) -> None:
         text = self._text(event)
