@@ -162,7 +162,7 @@ class Deeds:
         gpu_free_s = args.seconds(given, "gpu_free_s", self._gpu_free_s)
         if self.server is None:
             return {"exit_code": None, "signal": None, "survivors": [], "gpu_wait_s": 0.0, "note": None}
-        pids = {pid for pid, _ in self.server.seen}
+        pids = self.server.pids()
         result = self._stop_server(timeout_s, self.ending.is_set)
         done = release.wait(
             pids, self._baseline, args.gpu_indices(given), gpu_free_s, self.children.spawn, self.ending.is_set
@@ -211,7 +211,7 @@ class Deeds:
         """
         started = time.monotonic()
         result: Message = {"stopped": [], "restored": [], "verified": False, "exit_code": None, "notes": []}
-        pids = {pid for pid, _ in self.server.seen} if self.server is not None else set()
+        pids = self.server.pids() if self.server is not None else set()
 
         def stop() -> None:
             if self.server is not None:

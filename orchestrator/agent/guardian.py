@@ -63,6 +63,8 @@ class Guardian:
         self._unwound = threading.Event()
         self._terminated = False
         self._run_socket = places.listen_private(places.guardian_socket(config.run_id))
+        for listener in (lock_socket, self._run_socket):
+            listener.setblocking(False)  # who left again before being accepted must not hold up the loop
 
     # -- main loop
 
@@ -256,7 +258,8 @@ class Guardian:
     # -- the way back
 
     def _unwind_verb(self, link: Link, given: Message) -> Message:
-        self._check_may_act(link, given)
+        if self._unwinding is None:  # anybody may wait for one that runs
+            self._check_may_act(link, given)
         stop_s = args.seconds(given, "stop_s", self._config.stop_s)
         self._begin_unwind(args.text(given, "reason", "asked"), stop_s).join()
         outcome = self._outcome or {}

@@ -10,11 +10,13 @@ from typing import Callable, Dict, Optional
 from . import lock, places
 from .wire import AgentError, Link, Message, error_from_json
 
+OnLost = Callable[["GuardianLink"], None]
+
 
 class GuardianLink:
     """One connection to the guardian of a run. Several threads may ask at once."""
 
-    def __init__(self, run_id: str, on_event: Callable[[Message], None], on_lost: Callable[[], None]) -> None:
+    def __init__(self, run_id: str, on_event: Callable[[Message], None], on_lost: OnLost) -> None:
         try:
             sock = places.connect_private(places.guardian_socket(run_id))
         except OSError as error:
@@ -26,6 +28,7 @@ class GuardianLink:
             raise AgentError("lost", "the socket of run {} belongs to another user".format(run_id))
         self.run_id = run_id
         self.lost = False
+        self.expected_to_end = False  # it was asked to give the node back
         self._link = Link(sock)
         self._on_event = on_event
         self._on_lost = on_lost
@@ -59,7 +62,7 @@ class GuardianLink:
         return ok if isinstance(ok, dict) else {}
 
     def close(self) -> None:
-        self._on_lost = lambda: None
+        self._on_lost = lambda link: None
         self._link.close()
 
     def _listen(self) -> None:
@@ -78,12 +81,12 @@ class GuardianLink:
             waiting = list(self._waiting.values())
         for box in waiting:
             box.put(None)
-        self._on_lost()
+        self._on_lost(self)
 
 
 def ask_once(run_id: str, verb: str, given: Message, timeout_s: float) -> Message:
     """One request on a connection of its own."""
-    link = GuardianLink(run_id, lambda event: None, lambda: None)
+    link = GuardianLink(run_id, lambda event: None, lambda link: None)
     try:
         return link.ask(verb, given, timeout_s)
     finally:

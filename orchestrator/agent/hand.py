@@ -7,7 +7,7 @@ import platform
 import sys
 from typing import List, Optional
 
-from . import facts, guardlink, lock, logfile, places, procs, recovery, taking, verbs
+from . import ending, facts, guardlink, lock, logfile, places, procs, recovery, taking, verbs
 from .journal import Journal
 from .wire import AgentError, Message
 
@@ -25,7 +25,7 @@ def recover(what: str, force: bool, keep_foreign: bool) -> Message:
     held = lock.holder()
     if held is not None:
         done.append(_ask_holder(held, what, force))
-    if held is None or what == "restore":
+    if held is None or what == "restore" or held["phase"] == lock.NO_ANSWER:
         with lock.held(
             "recovery", "{}@{}".format(procs.user_name(os.geteuid()), platform.node()), logfile.utc_now()
         ):
@@ -36,12 +36,27 @@ def recover(what: str, force: bool, keep_foreign: bool) -> Message:
 def _ask_holder(held: Message, what: str, force: bool) -> Message:
     run_id = str(held["run_id"])
     mine = held["user"] == procs.user_name(os.geteuid()) and run_id in places.run_ids()
-    if not mine or (held["state"] in ("live", "unwinding") and not force):
+    if force and held["phase"] == lock.NO_ANSWER and held["user"] == procs.user_name(os.geteuid()):
+        return _end_frozen(held)
+    if not mine or (held["state"] == "live" and not force):
         raise lock.busy_error(held)
     if what == "restore":
         return taking.take_over(held, "restored by hand", force)
     stopped = guardlink.ask_once(run_id, "stop", {"timeout_s": _STOP_S, "force": force}, 3 * _STOP_S)
     return {"run_id": run_id, "restored": [], "stopped": stopped.get("stopped", []), "kept": []}
+
+
+def _end_frozen(held: Message) -> Message:
+    """A guardian that does not answer is ended, so that its run can be recovered like that of a dead one."""
+    identity = procs.identity_of(int(held["guardian_pid"]))
+    if identity is not None:
+        ending.kill(identity)
+        ended = ending.end(
+            lambda: {identity} if procs.is_alive(identity) else set(), _STOP_S, lambda alive: None
+        )
+        if ended.survivors:
+            raise AgentError("busy", "the guardian (pid {}) neither answers nor ends".format(identity[0]))
+    return {"run_id": "(a guardian that did not answer)", "restored": [], "stopped": [], "kept": []}
 
 
 def _stop_dead() -> List[Message]:

@@ -15,6 +15,7 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 from . import places, procs
 from .wire import AgentError, Message, encode
 
+NO_ANSWER = "does not answer"
 _ANSWER_TIMEOUT_S = 2.0
 _CREDENTIALS = struct.Struct("3i")
 
@@ -91,7 +92,7 @@ def _unknown_holder(pid: int, uid: int) -> Dict[str, Any]:
         "since_utc": "unknown",
         "state": "live",
         "lease_left_s": 0.0,
-        "phase": "does not answer",
+        "phase": NO_ANSWER,
     }
 
 

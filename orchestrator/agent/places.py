@@ -61,8 +61,9 @@ def private_folder(path: str) -> str:
     """Makes `path` (0700) and missing parents. An existing folder must be ours alone: no link, no other writer."""
     try:
         _make_parents(os.path.dirname(path))
-        with contextlib.suppress(FileExistsError):
-            durable.make_folder("folder.make", path, 0o700)
+        if not os.path.lexists(path):
+            with contextlib.suppress(FileExistsError):
+                durable.make_folder("folder.make", path, 0o700)
         found = os.lstat(path)
     except OSError as error:
         raise AgentError(

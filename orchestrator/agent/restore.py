@@ -117,7 +117,7 @@ def verify_original(journal: Journal) -> List[Problem]:
 def verify(journal: Journal) -> List[Message]:
     """What each file is now: original, patched (written by us) or foreign."""
     report: List[Message] = []
-    for path, backup in journal.story.backups.items():
+    for path, backup in list(journal.story.backups.items()):  # a deed may add some meanwhile
         try:
             current = files.digest(files.look(path))
         except AgentError:

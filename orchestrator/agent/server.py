@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Set
 
@@ -57,6 +58,7 @@ class Server:
         self.identity: Identity = (process.pid, stat.start_time if stat else 0)
         self.seen: Set[Identity] = {self.identity}
         self.exit_reported = False
+        self._lock = threading.Lock()  # of `seen`: the watch and a stop look at the same time
         self.started = time.monotonic()
         self._log_size = -1
         self._log_changed = time.monotonic()
@@ -73,8 +75,14 @@ class Server:
         """Everything alive that came from this server: all below the guardian but its helpers, and what was seen."""
         below = procs.descendants(processes, [os.getpid()]) - self._children.helpers(processes)
         found = {processes[pid].identity for pid in below if not processes[pid].gone}
-        self.seen |= found
-        return procs.alive_in(processes, self.seen)
+        with self._lock:
+            self.seen |= found
+            return procs.alive_in(processes, self.seen)
+
+    def pids(self) -> Set[int]:
+        """Everything that was ever seen of it."""
+        with self._lock:
+            return {pid for pid, _ in self.seen}
 
     def state(self) -> Message:
         """A ServerState."""

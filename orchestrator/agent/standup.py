@@ -43,7 +43,6 @@ def _detach() -> None:
     os.setsid()
     if os.fork():
         os._exit(0)
-    os.umask(0o077)
 
 
 def _stand_up(config: Config) -> Tuple[Guardian, List[Message]]:

@@ -42,9 +42,13 @@ def take(given: Message, gave_up: Callable[[], bool]) -> Message:
 
 
 def may_take_over(held: Message, force: bool) -> bool:
-    """Only a guardian of this user; an abandoned one at once, a live one only by force."""
+    """Only a guardian of this user; one that is abandoned or leaving at once, a live one only by force."""
     ours = held.get("user") == procs.user_name(os.geteuid())
-    return ours and held.get("run_id") in places.run_ids() and (held.get("state") == "orphaned" or force)
+    return (
+        ours
+        and held.get("run_id") in places.run_ids()
+        and (held.get("state") in ("orphaned", "unwinding") or force)
+    )
 
 
 def take_over(held: Message, reason: str, force: bool) -> Message:

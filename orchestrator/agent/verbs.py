@@ -40,7 +40,6 @@ class Context:
         self.ended = ended
         self.load = LoadRunner()
         self.guardian: "GuardianLink | None" = None
-        self.expect_end = False  # the guardian goes because it was asked to
         self.server_ended = False
         self.run: Message = {}  # run_id and workdir of the guardian attached last
 
@@ -56,7 +55,7 @@ class Context:
         except AgentError:
             link.close()
             raise
-        self.guardian, self.expect_end, self.server_ended = link, False, False
+        self.guardian, self.server_ended = link, False
         self.run = {"run_id": state["run_id"], "workdir": state["workdir"]}
         return state
 
@@ -66,10 +65,15 @@ class Context:
             self.load.interrupt()
         self.send_event(message["event"], message.get("data", {}))
 
-    def _on_lost(self) -> None:
-        self.guardian = None
-        if not self.expect_end:
+    def _on_lost(self, link: GuardianLink) -> None:
+        self.forget(link)
+        if not link.expected_to_end:
             self.send_event("guardian_lost", {})
+
+    def forget(self, link: GuardianLink) -> None:
+        """Unless another one was attached since."""
+        if self.guardian is link:
+            self.guardian = None
 
 
 Verb = Callable[[Context, Message], Message]
@@ -147,25 +151,25 @@ def forward(verb: str) -> Verb:
 
 def unwind(context: Context, given: Message) -> Message:
     link = context.link()
-    context.expect_end = True
+    link.expected_to_end = True
     context.load.interrupt()
     try:
         return link.ask("unwind", given)
     except AgentError as error:
-        context.expect_end = error.code == "dirty"
+        link.expected_to_end = error.code == "dirty"
         raise
     finally:
-        if context.expect_end:  # it gave the node up, clean or not, and ends
-            context.guardian = None
-            link.close()
+        if link.expected_to_end:  # it gave the node up, clean or not, and ends
+            context.forget(link)
 
 
 def goodbye(context: Context, given: Message) -> Message:
-    if context.guardian is not None:
-        context.expect_end = True
-        context.guardian.ask("goodbye", {"detach": args.flag(given, "detach")}, 10.0)
-        context.guardian.close()
-        context.guardian = None
+    link = context.guardian
+    if link is not None:
+        link.expected_to_end = True
+        link.ask("goodbye", {"detach": args.flag(given, "detach")}, 10.0)
+        context.forget(link)
+        link.close()
     return {}
 
 
@@ -231,7 +235,8 @@ def recover(context: Context, given: Message) -> Message:
     what = args.text(given, "what", "restore")
     if what not in ("stop", "restore"):
         raise args.bad("what", "stop or restore", what)
-    context.expect_end = True
+    if context.guardian is not None:
+        context.guardian.expected_to_end = True
     return hand.recover(what, args.flag(given, "force"), args.flag(given, "keep_foreign"))
 
 

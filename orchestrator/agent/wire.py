@@ -7,11 +7,13 @@ import binascii
 import hashlib
 import json
 import socket
+import struct
 import threading
 import zlib
 from typing import Any, BinaryIO, Dict, Iterator, List
 
 PROTOCOL = 1
+SEND_TIMEOUT_S = 5
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_UNPACKED_BYTES = 256 * 1024 * 1024
 CODES = frozenset(
@@ -125,6 +127,8 @@ class Link:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        # A frozen reader must not freeze the writer too: the guardian has a lease to keep.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT_S, 0))
         self._lock = threading.Lock()
         self._stream = sock.makefile("rb")
 

@@ -378,6 +378,27 @@ def test_a_second_unwind_joins_the_first(node: Node, client: Client) -> None:
     assert [client.result(future)["verified"] for future in both] == [True, True]
 
 
+def test_who_comes_while_the_node_is_given_back_waits_for_that(node: Node, client: Client) -> None:
+    node.guard(client)
+    node.start(
+        client, "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf'); time.sleep(300)"
+    )
+    eventually(lambda: client.ask("server")["log_tail"])
+    unwinding = client.submit("unwind", stop_s=3, reason="done")
+    second = node.client()
+    eventually(lambda: second.ask("status")["lock"]["state"] == "unwinding")
+    assert [item["run_id"] for item in node.guard(second, "run-2")["recovered"]] == ["run-1"]
+    assert client.result(unwinding)["verified"]
+
+
+def test_the_servers_umask_is_the_users(node: Node, client: Client) -> None:
+    node.guard(client)
+    before = os.umask(0)
+    os.umask(before)
+    node.start(client, "import os; print(os.umask(0))")
+    assert client.event("server_exit")["log_tail"] == [str(before)]
+
+
 def test_the_node_is_free_the_moment_unwind_answers(node: Node, client: Client) -> None:
     for number in range(3):
         node.guard(client, f"run-{number}")

@@ -105,6 +105,21 @@ def test_by_hand_an_orphan_is_given_back_without_force(node: Node) -> None:
     eventually(lambda: not alive(guardian))
 
 
+def test_by_hand_a_frozen_guardian_is_ended_only_by_force_and_then_recovered(node: Node) -> None:
+    client = node.client()
+    guardian = node.guard(client)["guardian_pid"]
+    client.ask("apply", set="s", files=[change(node.banner, BANNER, PATCHED)])
+    server = node.start(client, SLEEP)["pid"]
+    os.kill(guardian, signal.SIGSTOP)
+    assert node.by_hand("restore").returncode == 1
+    assert node.banner.read_bytes() == PATCHED
+    done = node.by_hand("restore", "--force")
+    assert done.returncode == 0, done.stdout
+    assert node.banner.read_bytes() == BANNER
+    assert not alive(server)
+    assert not alive(guardian)
+
+
 def test_the_verb_for_restoring_does_what_a_person_does(node: Node, dead: int) -> None:
     done = node.client().ask("recover", what="restore")
     assert [(item["run_id"], item["stopped"]) for item in done["recovered"]] == [("run-1", [dead])]
