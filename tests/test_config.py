@@ -143,7 +143,10 @@ class TestSet:
             ),
             ("name.first=a", "--set name.first: `name` is not a mapping, so nothing can be set below it"),
             ("node.gpus=[0", "--set node.gpus: not YAML: did not find expected ',' or ']'"),
-            ("sweep.share_boot=true", "--set sweep.share_boot: `true` is not in this version: sharing one boot between arms"),
+            (
+                "sweep.share_boot=true",
+                "--set sweep.share_boot: `true` is not in this version: sharing one boot between arms",
+            ),
         ],
     )
     def test_is_as_strict_as_the_file(self, word, says):

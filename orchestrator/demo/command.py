@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from orchestrator.demo.node import DemoNode, NodeOptions
 
 # Above this the time a step takes is no longer the simulated one: two small cores are kept busy by the streams alone.
-SPEED = 3.0
+SPEED = 2.0
 NOTICE = (
     "SIMULATED node: a real SSH connection on loopback and SGLang's real source files, but no GPU and no model. "
     "Times come from a parameter file and run {speed:g} times faster than it says."
