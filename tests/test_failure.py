@@ -70,3 +70,20 @@ def test_the_replay_runs_one_boot_of_one_arm_at_one_concurrency_and_can_be_paste
         replay_command("k25.yaml", "eagle3", None)
         == "dynspec run k25.yaml --arm eagle3 --set sweep.repeats=1"
     )
+
+
+def test_what_was_logged_into_a_progress_bars_line_stands_apart():
+    bar = "Loading safetensors:   0% | 0/4 [00:00<00:04, 1.0it/s]\r"
+    bar += "Loading safetensors:  50% | 2/4 [00:02<00:02, 1.0it/s]"
+    log = [
+        "[2026-01-02 03:04:05] Load weight begin. avail mem=139.82 GB\n",
+        f"{bar}[2026-01-02 03:04:06] Scheduler hit an exception: Traceback (most recent call last):\n",
+        "torch.OutOfMemoryError: CUDA out of memory.\n",
+    ]
+    card = failure_card(log, arm="eagle3", boot=1)
+    assert card.failure == "oom_load"
+    assert card.line == 3  # of the file
+    assert card.excerpt[1:3] == (
+        "Loading safetensors:  50% | 2/4 [00:02<00:02, 1.0it/s]",
+        "Scheduler hit an exception: Traceback (most recent call last):",
+    )

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.model.result import Outcome
 from orchestrator.runner.gating import good_runs, pointer, remember_good
-from orchestrator.runner.results import conclude, keep_as_good
+from orchestrator.runner.results import conclude, keep_as_good, write_reports
 from orchestrator.runner.resume import begun_experiment
 from orchestrator.store import RunStore
 from tests.run_folders import plain_rate, write_run
@@ -122,6 +122,19 @@ class TestGateOfAnExperiment:
         assert (done.error, done.gate.state) == (None, "pass")
         keep_as_good(store, experiment, done, OK)
         assert good_runs(tmp_path, experiment) == [store.run_id, good.run_id]
+
+    def test_every_report_says_what_the_gate_said_and_keeps_saying_it(self, good, tmp_path):
+        store = write_run(tmp_path, "20260102-000000-trial-0002", rate=slower, more=GATE)
+        experiment = begun_experiment(store)
+        write_reports(store, experiment, conclusion=conclude(store, experiment), formats=("html", "junit"))
+        remember_good(
+            write_run(tmp_path, "20260103-000000-trial-0003", rate=slower), experiment
+        )  # another reference now
+        assert dynspec(tmp_path, "report", store.run_id, "--html", "--md", "--junit").returncode == 0
+        for name in ("report.html", "report.md", "junit.xml"):
+            text = (store.folder / name).read_text().replace("\\", "")
+            assert good.run_id in text, name
+        assert "**gate REGRESSION: output_tps" in (store.folder / "report.md").read_text().replace("\\", "")
 
     def test_a_regression_outranks_a_missing_claim(self, good, tmp_path):
         store = write_run(tmp_path, "20260102-000000-trial-0002", rate=slower, acts=False, more=GATE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from orchestrator.analysis.failure_rules import CLASSES as CLASSES
@@ -20,6 +20,8 @@ EXCERPT_LINES = 20
 LINE_CHARS = 300
 
 _PREFIX = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?((?: [A-Z]{2,4}\d+)*)\] ?")
+_STAMP_INSIDE = re.compile(r"\S\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+_BAR = re.compile(r"\d+/\d+ \[[^\]]*\]$")
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b")
 _SURVIVED = re.compile(
     r"Ignore import error|FutureWarning|DeprecationWarning|UserWarning|Falling back|falling back"
@@ -102,8 +104,7 @@ def _parse(raw: Iterable[str]) -> list[_Line]:
     """Lines with rank and phase; a line without a prefix belongs to the one before."""
     lines: list[_Line] = []
     rank, phase, block = "", "load", 0
-    for number, text in enumerate(raw, 1):
-        text = text.rstrip("\r\n")
+    for number, text in _whole_lines(raw):
         prefix = _PREFIX.match(text)
         if prefix:
             rank = prefix[1].strip()
@@ -112,6 +113,18 @@ def _parse(raw: Iterable[str]) -> list[_Line]:
         phase = next((name for name, pattern in _PHASES if pattern.search(text)), phase)
         lines.append(_Line(number, rank, text, phase, block))
     return lines
+
+
+def _whole_lines(raw: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Numbered lines as a person sees them: a progress bar's last state, and what was logged into its line apart."""
+    for number, text in enumerate(raw, 1):
+        shown = text.rstrip("\r\n").rsplit("\r", 1)[-1]
+        stamp = _STAMP_INSIDE.search(shown)
+        if stamp and _BAR.search(shown[: stamp.start() + 1]):
+            yield number, shown[: stamp.start() + 1]
+            yield number, shown[stamp.start() + 1 :]
+        else:
+            yield number, shown
 
 
 def _first_error(lines: Sequence[_Line]) -> _Hit | None:

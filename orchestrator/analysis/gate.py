@@ -163,6 +163,18 @@ def _minus(one: float, ratio: float | None) -> float | None:
     return None if ratio is None else one - ratio
 
 
+def gate_of_json(value: Mapping[str, Any]) -> GateResult:
+    """What `gate_json` wrote."""
+    return GateResult(
+        value["state"],
+        value["metric"],
+        value["max_drop"],
+        tuple(value["references"]),
+        tuple(ArmGate(**item) for item in value["arms"]),
+        tuple(Difference(**item) for item in value["unlike"]),
+    )
+
+
 def gate_json(result: GateResult) -> dict[str, Any]:
     """For `--json` and the run folder."""
     return {

@@ -1,15 +1,15 @@
-"""`dynspec compare` and `dynspec gate` as lines and as JSON values."""
+"""`dynspec compare` as lines and as a JSON value."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from orchestrator.analysis.compare import RunComparison
-from orchestrator.analysis.gate import GateResult
-from orchestrator.analysis.setups import Difference
 from orchestrator.analysis.summary import contrast_json
 from orchestrator.analysis.verdict import Comparison, higher_is_better
-from orchestrator.report.text import clean, levels, percent, percent_range, plural
+from orchestrator.report.gate_text import gate_lines as gate_lines
+from orchestrator.report.gate_text import unlike_lines
+from orchestrator.report.text import levels, percent, percent_range, plural
 
 _CALLS = {"better": "better", "worse": "worse", "inconclusive": "inside the noise"}
 
@@ -18,19 +18,13 @@ def comparison_lines(a: str, b: str, found: RunComparison) -> list[str]:
     """Unlike set-ups first, then one line an arm: what run A is against run B."""
     want = "higher is better" if higher_is_better(found.metric) else "lower is better"
     lines = [f"{found.metric} of {a} (A) against {b} (B); {want}"]
-    lines += _unlike(found.unlike)
+    lines += unlike_lines(found.unlike)
     lines += [f"  {line}" for arm in found.arms for line in _arm(arm)]
     lines += [f"  {arm}: only in A" for arm in found.only_a]
     lines += [f"  {arm}: only in B" for arm in found.only_b]
     if not found.arms:
         lines.append("  the runs have no arm in common")
     return lines
-
-
-def _unlike(unlike: tuple[Difference, ...]) -> list[str]:
-    if not unlike:
-        return []
-    return ["unlike in (A / B):", *(f"  {clean(str(item))}" for item in unlike)]
 
 
 def _arm(item: Comparison) -> list[str]:
@@ -76,15 +70,3 @@ def comparison_json(a: str, b: str, found: RunComparison) -> dict[str, Any]:
         "only_b": list(found.only_b),
         "unlike": [vars(item) for item in found.unlike],
     }
-
-
-_STATES = {"pass": "passed", "regression": "REGRESSION", "inconclusive": "inconclusive"}
-
-
-def gate_lines(run: str, result: GateResult) -> list[str]:
-    """The gate's word on the run and on each arm, with what the set-ups do not have in common."""
-    against = ", ".join(result.references) or "nothing"
-    head = f"gate {_STATES[result.state]}: {result.metric} of {run} against {against}"
-    lines = [f"{head}, at most {percent(result.max_drop, signed=False)} worse"]
-    lines += [f"  {item.arm}: {_STATES[item.state]}, {item.why}" for item in result.arms]
-    return lines + _unlike(result.unlike)

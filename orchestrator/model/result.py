@@ -121,6 +121,7 @@ class RunInfo:
     warnings: tuple[str, ...] = ()
     failures: tuple[FailureCard, ...] = ()
     traces: tuple[BootTrace, ...] = ()
+    gate: tuple[str, ...] = ()  # what the gate said, its verdict first
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,10 @@ def render(summary: Summary, info: RunInfo) -> str:
     blocks = [f"**{escape(answer(summary, info))}**"]
     if info.simulated:
         blocks.append(f"> {escape(SIMULATED)}")
+    if info.gate:
+        blocks.append(
+            "\n".join([f"**{escape(info.gate[0])}**", "", *(f"- {escape(line)}" for line in info.gate[1:])])
+        )
     blocks += _table_blocks(summary)
     lines = [*supporting(summary, info), *(f"Note: {text}" for text in info.warnings)]
     if lines:

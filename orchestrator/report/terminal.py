@@ -38,6 +38,8 @@ def render(summary: Summary, info: RunInfo, *, width: int = 80) -> list[Renderab
         parts.append(_table(table.rows, wide=width >= WIDE))
         parts.append(_text(_legend(table.rows), style="dim"))
     parts += [_text(f"[{i}] {reason}") for i, reason in enumerate(table.reasons, 1)]
+    if info.gate:
+        parts += [_text(""), _text(info.gate[0], style="bold"), *(_text(line) for line in info.gate[1:])]
     lines = [*supporting(summary, info), *(f"Note: {text}" for text in info.warnings)]
     parts += [_text(""), *(_text(line) for line in lines)] if lines else []
     for card in info.failures:

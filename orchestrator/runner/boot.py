@@ -22,6 +22,7 @@ from orchestrator.runner.results import measured
 from orchestrator.store import RunStore
 
 _POLL_S = 0.5
+_LINE_CHARS = 300  # of a log line in a message; a server prints its hundreds of arguments in one
 _GENERATE_TIMEOUT_S = 60.0
 _LAST_BREATH_S = 2.0  # requests fail a moment before the process that served them has ended
 _STATE_KEYS = (  # of internal_states, per point; the rest stands once in server_info.json
@@ -213,7 +214,11 @@ class Boot:
         """The event carries the server's exit, where there is one: the failure card needs it beside the log."""
         exits = {"exit_code": sight.exit_code, "signal": sight.signal} if sight else {}
         self.events.emit("boot_failed", arm=self.arm.name, boot=self.number, reason=reason, **exits)
-        details = ("last log lines of the server:", *(f"  {line}" for line in log_tail)) if log_tail else ()
+        details = (
+            ("last log lines of the server:", *(f"  {line[:_LINE_CHARS]}" for line in log_tail))
+            if log_tail
+            else ()
+        )
         return PhaseFailed(f"arm {self.arm.name}, boot {self.number}: {reason}", details=details)
 
     def _tail(self) -> tuple[str, ...]:

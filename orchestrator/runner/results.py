@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.analysis.gate import GateResult, gate_json
+from orchestrator.analysis.gate import GateResult, gate_json, gate_of_json
 from orchestrator.analysis.summary import unclaimable
 from orchestrator.errors import DynspecError, NothingToClaim, Regression, UsageError
 from orchestrator.model.experiment import Experiment
@@ -19,6 +19,8 @@ from orchestrator.runner.run_info import boot_order as boot_order
 from orchestrator.runner.run_info import run_info
 from orchestrator.runner.run_summary import Summary, make_summary
 from orchestrator.store import RunStore
+
+GATE_FILE = "gate.json"
 
 
 @dataclass(frozen=True)
@@ -71,18 +73,22 @@ def write_reports(
 ) -> tuple[Summary, RunInfo]:
     """Writes summary.json and the report files: the experiment's formats and `formats`.
 
-    `conclusion`, `outcome`: of a run that is just ending; else they are found in the folder. Returns what a terminal
-    report needs.
+    `conclusion`, `outcome`: of a run that is just ending; else they are found in the folder: a gate is judged once,
+    against the reference of that day. Returns what a terminal report needs.
     """
-    found = conclusion or conclude(store, experiment)
-    info = run_info(store, experiment, outcome)
+    found = conclusion or Conclusion(make_summary(store, experiment), stored_gate(store), None)
+    info = run_info(store, experiment, outcome, found.gate)
     store.write_json("summary.json", found.summary)
-    if found.gate is not None:
-        store.write_json("gate.json", gate_json(found.gate))
+    if conclusion is not None and found.gate is not None:
+        store.write_json(GATE_FILE, gate_json(found.gate))
     wanted = dict.fromkeys((*experiment.report.formats, *formats))
     for name, text in report_files(found.summary, info, wanted, found.gate).items():
         store.write(name, text)
     return found.summary, info
+
+
+def stored_gate(store: RunStore) -> GateResult | None:
+    return gate_of_json(store.read_json(GATE_FILE)) if (store.folder / GATE_FILE).is_file() else None
 
 
 def keep_as_good(

@@ -13,9 +13,11 @@ from typing import Any, TextIO
 import yaml
 
 from orchestrator.analysis.failure import failure_card, replay_command
+from orchestrator.analysis.gate import GateResult
 from orchestrator.analysis.trace import boot_trace
 from orchestrator.model.experiment import Experiment, Prompts
 from orchestrator.model.result import BootTrace, FailureCard, Outcome, RunInfo
+from orchestrator.report.gate_text import gate_lines
 from orchestrator.store import RunStore
 
 SIMULATED_KEY = "simulated"  # the stand-in engine says so in /server_info
@@ -42,8 +44,13 @@ def boot_order(store: RunStore) -> tuple[tuple[str, int], ...]:
     return tuple((event["arm"], event["boot"]) for event in events_of(store) if event["event"] == "started")
 
 
-def run_info(store: RunStore, experiment: Experiment, outcome: Outcome | None = None) -> RunInfo:
-    """`outcome`: of a run whose outcome.json is not written yet."""
+def run_info(
+    store: RunStore,
+    experiment: Experiment,
+    outcome: Outcome | None = None,
+    gate: GateResult | None = None,
+) -> RunInfo:
+    """`outcome`: of a run whose outcome.json is not written yet. `gate`: what its gate said."""
     plan = store.read_json("plan.json")["plan"]
     facts = store.read_json("facts.json")["facts"]
     ended = outcome or _stored_outcome(store)
@@ -69,6 +76,7 @@ def run_info(store: RunStore, experiment: Experiment, outcome: Outcome | None = 
         warnings=tuple(plan.get("warnings") or ()),
         failures=failure_cards(store, failed=ended is not None and ended.state in ("failed", "dirty")),
         traces=traces(store),
+        gate=tuple(gate_lines(store.run_id, gate)) if gate else (),
     )
 
 

@@ -47,6 +47,7 @@ def _body(summary: Summary, info: RunInfo) -> Markup:
     main: list[Child] = [
         _header(info),
         _top(summary, info),
+        _section("gate", "Gate", _gate(info)),
         _section("failures", "Failures", *sections.failures(info.failures)),
         _section("charts", "At each concurrency", *_absolute(summary)),
         *parts,
@@ -89,6 +90,13 @@ def _top(summary: Summary, info: RunInfo) -> Markup:
 def _sentence(words: str, summary: Summary) -> str:
     """With a capital, unless it starts with the name of an arm."""
     return words if words.split()[0] in summary["arms"] else f"{words[0].upper()}{words[1:]}"
+
+
+def _gate(info: RunInfo) -> Markup | None:
+    if not info.gate:
+        return None
+    rest = [el("li", line.strip()) for line in info.gate[1:]]
+    return el("div", el("p", el("strong", info.gate[0])), el("ul", rest) if rest else None)
 
 
 def _absolute(summary: Summary) -> list[Markup]:
