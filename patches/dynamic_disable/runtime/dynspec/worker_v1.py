@@ -30,7 +30,6 @@ class PlainDecodeV1(PlainDecode):
         """The result of a plain step; None for a step that speculates."""
         if batch.forward_mode.is_idle() or batch.spec_info is None:
             return None
-        self._report()
         return self._plain_step(batch) if self.switch.decide(batch.batch_size()) else None
 
     def on_verified(self, verify_output: Any) -> None:
@@ -52,6 +51,7 @@ class PlainDecodeV1(PlainDecode):
         rows = None if len(unfinished) == len(batch.reqs) else _rows(unfinished, token_ids.device)
         self._leave_draft_input(batch, draft_input, target, token_ids, slots, unfinished, rows)
         batch.return_hidden_states = wants_hidden
+        self._report()
         return self._result(target, token_ids)
 
     def _shape_for_decode(self, batch: Any, bonus: Any) -> Any:

@@ -88,7 +88,6 @@ class PlainDecodeV2(PlainDecode):
     def decode(self, batch: Any) -> Any:
         """The result of a plain step; None for a step that speculates, its draft brought up to date."""
         relay = getattr(batch, "dynspec_relay", None)
-        self._report()
         if relay is not None:
             return self._plain_step(batch, relay)
         if batch.spec_info is not None and not batch.forward_mode.is_idle():
