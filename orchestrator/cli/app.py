@@ -55,7 +55,7 @@ schema.register(app)
 def main() -> NoReturn:
     """Runs the command line; every way out goes through here."""
     try:
-        code = app(standalone_mode=False)
+        code = app(standalone_mode=False, prog_name="dynspec")
     except DynspecError as error:
         code = report_error(error)
     except typer.Abort:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.completing import run_ids
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +57,10 @@ def compare(
 
 
 def gate(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or the path of a run folder.")],
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A run id, or the path of a run folder.", autocompletion=run_ids),
+    ],
     against: Annotated[
         str | None,
         typer.Option(
@@ -92,7 +96,7 @@ def gate(
 
 def _gate(store: RunStore, experiment: Experiment, rule: Gate, as_json: bool) -> int:
     from orchestrator.analysis.gate import gate_json
-    from orchestrator.cli.compare_text import gate_lines
+    from orchestrator.report.gate_text import gate_lines
     from orchestrator.runner.gating import gate_run, remember_good
     from orchestrator.runner.results import claim_error
     from orchestrator.runner.run_summary import make_summary

@@ -10,7 +10,6 @@ from typing import Any
 from orchestrator.cli.nodes import Way, connected
 from orchestrator.model.facts import Facts
 from orchestrator.runner.doctor import Place, facts_at, find_trees
-from orchestrator.store import safe_name
 
 _MODEL = re.compile(r"--model(?:-path)?[= ](\S+)")
 _TODO = "  # <--"
@@ -62,8 +61,8 @@ def _head(way: Way, facts: Facts) -> Iterator[str]:
     yield "#   dynspec schema > dynspec.schema.json"
     yield "# yaml-language-server: $schema=dynspec.schema.json"
     yield "schema: 1"
-    name = safe_name(way.node.partition("@")[2] or way.node)
-    yield _noted(f"name: {name}-first", "names the folders under results/")
+    host = re.sub(r"[^A-Za-z0-9]+", "-", way.node.rpartition("@")[2]).strip("-")
+    yield _noted(f"name: first-{host}", "names the folders under results/")
     yield ""
 
 

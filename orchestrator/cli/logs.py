@@ -7,13 +7,19 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.completing import run_ids
+from orchestrator.errors import UsageError
+
 
 def register(app: typer.Typer) -> None:
     app.command(epilog="Example: dynspec logs 20260101-120000-demo-1a2b --arm eagle3 --boot 2")(logs)
 
 
 def logs(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or the path of a run folder.")],
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A run id, or the path of a run folder.", autocompletion=run_ids),
+    ],
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="Until the run ends; of a live run the server log too.")
     ] = False,
@@ -34,8 +40,10 @@ def logs(
     from orchestrator.cli.following import EventPrinter, follow_run, server_log_text
     from orchestrator.store import RunStore
 
+    if arm is not None and (follow or as_json):
+        raise UsageError("--arm prints one collected log; it goes with neither -f nor --json")
     store = RunStore.open(results, run)
-    if arm is not None and not follow:
+    if arm is not None:
         print(server_log_text(store, arm, boot), end="")
         return 0
     printer = EventPrinter(store, as_json=as_json)

@@ -8,8 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
+from orchestrator.cli.completing import node_names
+
 NodeName = Annotated[
-    str, typer.Argument(metavar="NODE", help="A Host of ~/.ssh/config, user@host[:port], or local.")
+    str,
+    typer.Argument(
+        metavar="NODE",
+        help="A Host of ~/.ssh/config, user@host[:port], or local.",
+        autocompletion=node_names,
+    ),
 ]
 SshConfig = Annotated[
     str | None, typer.Option("--ssh-config", metavar="FILE", help="Instead of ~/.ssh/config.")

@@ -1,6 +1,8 @@
-"""`dynspec patch show` as lines."""
+"""A carried patch as lines and as a value, for `dynspec patch list` and `show`."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from orchestrator.patchset import Patch
 
@@ -21,3 +23,19 @@ def patch_lines(patch: Patch) -> list[str]:
     lines += [f"  native   {rule.versions}: {rule.text}" for rule in patch.native]
     lines += [f"  refused  {rule.versions}: {rule.text}" for rule in patch.refused]
     return lines
+
+
+def patch_value(patch: Patch) -> dict[str, Any]:
+    """The same for programs. `versions`: release -> how well it is known there."""
+    return {
+        "name": patch.name,
+        "summary": patch.summary,
+        "package": patch.package,
+        "workers": list(patch.workers),
+        "flags": list(patch.flags),
+        "edits": [{"path": target.path, "optional": target.optional} for target in patch.targets],
+        "adds": [add.path for add in patch.adds],
+        "versions": {version: str(listing.status) for version, listing in patch.listings.items()},
+        "native": [{"versions": str(rule.versions), "text": rule.text} for rule in patch.native],
+        "refused": [{"versions": str(rule.versions), "text": rule.text} for rule in patch.refused],
+    }

@@ -8,10 +8,16 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.completing import patch_names
 from orchestrator.errors import DoesNotFit
 
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-PatchName = Annotated[str, typer.Argument(metavar="NAME", help="A carried patch; see: dynspec patch list.")]
+PatchName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="A carried patch; see: dynspec patch list.", autocompletion=patch_names
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -31,10 +37,9 @@ def list_patches(as_json: AsJson = False) -> int:
 
     carried = available_patches()
     if as_json:
-        rows = [
-            {"name": item.name, "summary": item.summary, "versions": list(item.listings)} for item in carried
-        ]
-        print(json.dumps({"schema": 1, "patches": rows}))
+        from orchestrator.cli.patch_text import patch_value
+
+        print(json.dumps({"schema": 1, "patches": [patch_value(item) for item in carried]}))
         return 0
     for item in carried:
         print(f"{item.name}  {item.summary}")
@@ -44,14 +49,12 @@ def list_patches(as_json: AsJson = False) -> int:
 
 def show(name: PatchName, as_json: AsJson = False) -> int:
     """What a patch edits, adds and refuses."""
-    from orchestrator.cli.patch_text import patch_lines
+    from orchestrator.cli.patch_text import patch_lines, patch_value
     from orchestrator.patchset import find_patch
-    from orchestrator.store import plain
 
     found = find_patch(name)
     if as_json:
-        fields = ("name", "summary", "package", "workers", "flags")
-        print(json.dumps({"schema": 1, **{field: plain(getattr(found, field)) for field in fields}}))
+        print(json.dumps({"schema": 1, **patch_value(found)}))
         return 0
     print("\n".join(patch_lines(found)))
     return 0
@@ -77,7 +80,8 @@ def check(
         0 if fit.state in (FitState.FITS, FitState.FITS_UNLISTED, FitState.NATIVE) else DoesNotFit.exit_code
     )
     if as_json:
-        print(json.dumps({"schema": 1, "state": str(fit.state), "reason": fit.reason, "exit_code": code}))
+        shown = {"patch": name, "state": str(fit.state), "reason": fit.reason, "exit_code": code}
+        print(json.dumps({"schema": 1, **shown}))
     else:
         print(f"{name}: {fit.state.replace('_', ', ')}{': ' + fit.reason if fit.reason else ''}")
     return code

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.completing import run_ids
 from orchestrator.errors import UsageError
 
 
@@ -18,7 +19,10 @@ def register(app: typer.Typer) -> None:
 
 
 def report(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id, or the path of a run folder.")],
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A run id, or the path of a run folder.", autocompletion=run_ids),
+    ],
     results: Annotated[Path, typer.Option("--results", metavar="DIR", help="Where run folders are.")] = Path(
         "results"
     ),

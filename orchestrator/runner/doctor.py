@@ -140,11 +140,16 @@ def _arm(node: Node, experiment: Experiment, name: str) -> Finding:
     try:
         plan = prepare(node, experiment, [name], yes=True).plan
     except NodeBusy as error:
-        return Finding("busy", f"arm {name}", "; ".join((error.message, *error.details)))
+        return Finding("busy", f"arm {name}", _reasons(error, name))
     except DynspecError as error:
-        return Finding("bad", f"arm {name}", "; ".join((error.message, *error.details)))
+        return Finding("bad", f"arm {name}", _reasons(error, name))
     worker = plan.worker_paths[name]
     return Finding("ok", f"arm {name}", f"can run here; worker {worker.worker}: {worker.why}")
+
+
+def _reasons(error: DynspecError, name: str) -> str:
+    reasons = (error.message, *error.details)
+    return "; ".join(reason.removeprefix(f"arm {name}: ") for reason in reasons)
 
 
 # -- findings

@@ -1,0 +1,145 @@
+"""`dynspec logs`: a run folder read while it grows, and the log of its live server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.redact import Redactor
+from orchestrator.store import RunStore
+from tests.cli.command import COMMAND, ROOT, dynspec
+
+RUN = "20260101-000000-trial-0001"
+EXPERIMENT = """\
+schema: 1
+name: trial
+node: {{host: local, python: {python}, workdir: {workdir}}}
+server: {{args: {{model-path: /models/m}}, env: {{TOKEN: {{from_env: TRIAL_TOKEN}}}}}}
+arms: {{plain: {{}}}}
+sweep: {{concurrency: [1]}}
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    made = RunStore.create(tmp_path / "results", RUN, Redactor({}))
+    made.write("experiment.lock.yaml", EXPERIMENT.format(python=sys.executable, workdir=tmp_path / "work"))
+    made.write_json("plan.json", {"plan": {}})
+    made.event("phase", {"phase": "connect", "text": "gpu-1"})
+    made.event("started", {"arm": "plain", "boot": 1, "pid": 7})
+    return made
+
+
+def finish(store: RunStore) -> None:
+    store.event("outcome", {"exit_code": 0, "state": "ok", "text": ""})
+    store.write_json("outcome.json", {"outcome": {"exit_code": 0}})
+
+
+def test_events_are_lines_and_what_only_programs_need_is_left_out(store: RunStore) -> None:
+    done = dynspec("logs", RUN, "--results", store.folder.parent)
+    assert done.code == 0
+    assert done.out == "    0.0s  connect   gpu-1\n"
+
+
+def test_json_gives_the_events_as_they_are(store: RunStore) -> None:
+    done = dynspec("logs", store.folder, "--json")
+    assert [json.loads(line)["event"] for line in done.out.splitlines()] == ["phase", "started"]
+
+
+def test_a_torn_last_line_is_left_for_later(store: RunStore) -> None:
+    with (store.folder / "events.jsonl").open("a") as file:
+        file.write('{"t": "2026-01-01T00:00:00Z", "event": "note", "te')
+    assert dynspec("logs", store.folder, "--json").out.count("\n") == 2
+
+
+def test_the_collected_log_of_a_boot_is_printed_as_it_is(store: RunStore) -> None:
+    store.write_bytes(store.boot_path("plain", 2, "server.log"), b"first\nsecond \xff\n")
+    done = dynspec("logs", store.folder, "--arm", "plain", "--boot", 2)
+    assert done.out == "first\nsecond \ufffd\n"
+    missing = dynspec("logs", store.folder, "--arm", "plain")
+    assert missing.code == 2
+    assert "--arm plain --boot 2" in missing.err
+
+
+def test_an_unknown_run_is_a_usage_error_that_names_the_latest(store: RunStore) -> None:
+    done = dynspec("logs", "nothing", "--results", store.folder.parent)
+    assert done.code == 2
+    assert RUN in done.err
+
+
+def follow(
+    store: RunStore, tmp_path: Path, meanwhile: Callable[[], None], **env: str
+) -> tuple[list[str], str]:
+    """Lines of `logs -f` while `meanwhile` happens beside it, and its stderr."""
+    log = tmp_path / "work" / RUN / "logs" / "plain-1.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("weights are loaded\n")
+    environ = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(ROOT),
+        "DYNSPEC_HOME": str(tmp_path / "home"),
+        **env,
+    }
+    process = subprocess.Popen(
+        [*COMMAND, "logs", str(store.folder), "-f"],
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    thread = threading.Thread(target=meanwhile)
+    thread.start()
+    try:
+        out, err = process.communicate(timeout=40)
+    finally:
+        process.kill()
+        thread.join()
+    return out.splitlines(), err
+
+
+def test_following_shows_new_events_and_the_live_log_until_the_run_ends(
+    store: RunStore, tmp_path: Path
+) -> None:
+    def meanwhile() -> None:
+        time.sleep(3)
+        log = tmp_path / "work" / RUN / "logs" / "plain-1.log"
+        with log.open("a") as file:
+            file.write("the token is very-secret-word\n")
+        store.event("note", {"text": "half way"})
+        time.sleep(2)
+        finish(store)
+
+    lines, err = follow(store, tmp_path, meanwhile, TRIAL_TOKEN="very-secret-word")
+    assert err == ""
+    text = "\n".join(lines)
+    assert "|  weights are loaded" in text
+    assert "note      half way" in text
+    assert "|  the token is " in text
+    assert "very-secret-word" not in text
+
+
+def test_a_log_whose_secrets_are_not_known_here_is_not_shown(store: RunStore, tmp_path: Path) -> None:
+    def meanwhile() -> None:
+        time.sleep(2)
+        finish(store)
+
+    lines, err = follow(store, tmp_path, meanwhile)
+    assert "the server log is not followed" in err
+    assert "TRIAL_TOKEN" in err
+    assert not [line for line in lines if "|" in line]
+
+
+def test_following_a_finished_run_ends_at_once_and_asks_no_node(store: RunStore, tmp_path: Path) -> None:
+    finish(store)
+    lines, err = follow(store, tmp_path, lambda: None)
+    assert (len(lines), err) == (1, "")
+    assert not (tmp_path / "home").exists()

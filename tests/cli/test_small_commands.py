@@ -1,0 +1,81 @@
+"""schema, patch and completion from the shell; and that every command shows an example and offers --json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+
+from orchestrator.cli.app import app
+from orchestrator.schema import experiment_schema
+from tests.cli.command import dynspec
+from tests.wheels import wheel_tree
+
+ROOT_GROUP = typer.main.get_command(app)
+GROUPS = {"": ROOT_GROUP.commands, "patch ": ROOT_GROUP.commands["patch"].commands}
+LEAVES = {
+    f"{group}{name}": command
+    for group, commands in GROUPS.items()
+    for name, command in commands.items()
+    if not hasattr(command, "commands") and not command.hidden
+}
+
+
+def test_the_schema_is_printed_written_and_named_for_editors(tmp_path: Path) -> None:
+    assert dynspec("schema").value == experiment_schema()
+    done = dynspec("schema", "-o", tmp_path / "x.schema.json")
+    assert json.loads((tmp_path / "x.schema.json").read_text()) == experiment_schema()
+    assert "# yaml-language-server: $schema=x.schema.json" in done.out
+
+
+@pytest.mark.parametrize("name", sorted(LEAVES))
+def test_every_command_has_an_example_and_a_first_line_that_fits(name: str) -> None:
+    command = LEAVES[name]
+    assert "xample: " in (command.epilog or "")
+    assert f"dynspec {name}" in command.epilog
+    assert command.help
+
+
+@pytest.mark.parametrize("name", sorted(set(LEAVES) - {"demo"}))
+def test_every_command_answers_programs_too(name: str) -> None:
+    assert "--json" in [option for item in LEAVES[name].params for option in item.opts]
+
+
+def test_patches_are_told_to_programs_whole() -> None:
+    listed = {item["name"]: item for item in dynspec("patch", "list", "--json").value["patches"]}
+    shown = dynspec("patch", "show", "dynamic_disable", "--json").value
+    assert listed["dynamic_disable"] == {key: value for key, value in shown.items() if key != "schema"}
+    assert "speculative-disable-batch-threshold" in shown["flags"]
+    assert "0.5.11" in shown["versions"]
+
+
+@pytest.mark.wheels
+@pytest.mark.parametrize(("version", "code", "state"), [("0.5.11", 0, "fits"), ("0.5.23", 0, "native")])
+def test_a_patch_is_checked_against_a_folder(version: str, code: int, state: str) -> None:
+    done = dynspec("patch", "check", "spec_banner", "--package-dir", wheel_tree(version), "--json")
+    assert (done.code, done.value["exit_code"], done.value["state"]) == (code, code, state)
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("dynspec sc", ["schema"]),
+        ("dynspec patch show dyn", ["dynamic_disable"]),
+        ("dynspec status gpu", ["gpu-a", "gpu-b"]),
+        ("dynspec logs 2026", ["20260102-000000-b-0002", "20260101-000000-a-0001"]),
+        ("dynspec status zzz", []),
+    ],
+)
+def test_a_shell_completes_commands_patches_hosts_and_runs(
+    tmp_path: Path, typed: str, offered: list[str]
+) -> None:
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text("Host gpu-a gpu-b *.lan !x\n  Port 2222\nhost other\n")
+    for run in ("20260101-000000-a-0001", "20260102-000000-b-0002"):
+        (tmp_path / "results" / run).mkdir(parents=True)
+        (tmp_path / "results" / run / "plan.json").touch()
+    env = {"_DYNSPEC_COMPLETE": "complete_bash", "COMP_WORDS": typed, "HOME": str(tmp_path)}
+    done = dynspec(cwd=tmp_path, COMP_CWORD=str(len(typed.split()) - 1), **env)
+    assert done.out.split() == offered
