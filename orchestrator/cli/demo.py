@@ -8,13 +8,15 @@ from pathlib import Path
 from orchestrator.cli.files import load
 from orchestrator.cli.screen import screen_for
 from orchestrator.demo.command import demo_node
+from orchestrator.errors import NothingToClaim
 from orchestrator.patchset.load import patches_folder
 from orchestrator.runner.options import RunOptions
 from orchestrator.runner.session import run_experiment
 
 
 def run_demo(results: Path, *, keep: bool) -> int:
-    """Returns the exit code of the run."""
+    """Returns the exit code of the run; but points that are not valid are no fault of a demo, whose numbers claim
+    nothing: on a busy machine the load generator runs late, and the report says so."""
     path = patches_folder().parent / "experiments" / "demo.yaml"
     with demo_node(keep=keep) as running:
         print(running.notice, flush=True)
@@ -31,4 +33,5 @@ def run_demo(results: Path, *, keep: bool) -> int:
         finally:
             screen.close()
         screen.finish(finished)
-    return finished.outcome.exit_code
+    code = finished.outcome.exit_code
+    return 0 if code == NothingToClaim.exit_code else code

@@ -12,6 +12,7 @@ from orchestrator.report.costs import advice_lines, cost_lines, latency_lines, l
 from orchestrator.report.text import concurrency, levels, listed, percent, percent_range, plural
 
 Summary = dict[str, Any]
+AGAINST = 0.01  # estimates nearer to 0 than this speak for neither side
 SIMULATED = (
     "SIMULATED: a stand-in engine answered. These numbers show how the tool works; they are no GPU's speed."
 )
@@ -109,7 +110,28 @@ def _interval(crossing: dict[str, Any]) -> str:
     return f" (95% interval {low} to {high})"
 
 
+def undecided(item: dict[str, Any]) -> list[int]:
+    """Concurrencies that speak against "always" or "never" without proof: too few boots, or the other way round."""
+    sign = 1 if item["kind"] == "always" else -1
+    return [
+        change["concurrency"]
+        for change in item["changes"]
+        if change["concurrency"] in item["unclear_at"]
+        and (change.get("low") is None or sign * change["change"] < -AGAINST)
+    ]
+
+
+def _partly(item: dict[str, Any], gain: str) -> tuple[str, str]:
+    always = item["kind"] == "always"
+    at = levels(item["better_at"] if always else item["worse_at"])
+    lead = f"Speculation {'pays' if always else 'costs'} at concurrency {at}"
+    side = "faster" if always else "slower"
+    return lead, f"{item['arm']} is {side} there; at {levels(item['unclear_at'])} these boots cannot tell ({gain})"
+
+
 def _never(item: dict[str, Any], gain: str) -> tuple[str, str]:
+    if undecided(item):
+        return _partly(item, gain)
     where = "every measured concurrency"
     if item["unclear_at"]:
         where = f"concurrency {levels(item['worse_at'])} and shows no gain outside the noise at "
@@ -118,6 +140,8 @@ def _never(item: dict[str, Any], gain: str) -> tuple[str, str]:
 
 
 def _always(item: dict[str, Any], gain: str) -> tuple[str, str]:
+    if undecided(item):
+        return _partly(item, gain)
     where = "every measured concurrency"
     if item["unclear_at"]:
         where = (

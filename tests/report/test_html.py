@@ -265,3 +265,53 @@ def test_a_browser_runs_nothing_of_a_hostile_page(tmp_path):
     dom = dump(path, tmp_path)
     assert "<title>owned</title>" not in dom
     assert "<script" not in dom.replace("&lt;script", "")
+
+
+def _lopsided() -> dict:
+    """Surely better at 2, and below the baseline at 70, where one boot an arm is no test."""
+    found = summary(
+        3, rates=lambda arm, c: 100.0 * c * (1.3 if arm == "eagle3" and c < 30 else 1.0), arms=ARMS[:2]
+    )
+    for item in found["crossover"]:
+        if item["metric"] == found["metric"]:
+            last = item["changes"][-1]
+            last["change"] = -0.12
+            del last["low"], last["high"]
+    return found
+
+
+def test_always_is_not_said_where_an_untested_point_speaks_against_it():
+    page = render(_lopsided(), INFO)
+    assert "<h1>Speculation pays at concurrency 1, 2, 5 and 10</h1>" in page
+    assert "at 30 and 70 these boots cannot tell" in page
+    assert "speculation on" not in page  # no zone
+
+
+def test_quantities_that_did_not_change_are_said_and_not_drawn():
+    power = Series("power", "W", (0.0, 5.0, 10.0), (430.0, 430.0, 430.0))
+    clock = Series("SM clock", "MHz", (0.0, 5.0, 10.0), (1980.0, 1200.0, 1980.0))
+    trace = BootTrace(
+        "eagle3", 1, Series("running requests", "", (0.0, 10.0), (1.0, 48.0)), gpu=(power, clock)
+    )
+    page = render(summary(1), replace(INFO, traces=(trace,)))
+    assert "Steady: power 430 W." in page
+    assert '<text x="0" y="66" class="strip-name">SM clock</text>' in page
+
+
+def test_loading_takes_no_room_in_the_strips():
+    running = Series("running requests", "", (100.0, 110.0), (1.0, 48.0))
+    clock = Series("SM clock", "MHz", (0.0, 100.0, 110.0), (345.0, 1980.0, 1900.0))
+    page = render(summary(1), replace(INFO, traces=(BootTrace("eagle3", 1, running, gpu=(clock,)),)))
+    assert "345" not in page
+    assert ">100 s<" in page
+
+
+def test_boots_after_an_arms_first_one_fold_out():
+    running = Series("running requests", "", (0.0, 10.0), (1.0, 48.0))
+    boots = tuple(BootTrace("eagle3", boot, running) for boot in (1, 2))
+    page = render(summary(2), replace(INFO, traces=boots))
+    assert (
+        page.index("eagle3, boot 1")
+        < page.index("<summary>1 more boot</summary>")
+        < page.index("eagle3, boot 2")
+    )

@@ -14,6 +14,7 @@ from orchestrator.report.html import charts, sections
 from orchestrator.report.html.strips import strips
 from orchestrator.report.html.tags import Child, Markup, el, join
 from orchestrator.report.tables import build
+from orchestrator.report.text import plural
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -38,11 +39,11 @@ def _style() -> str:
 
 def _body(summary: Summary, info: RunInfo) -> Markup:
     parts = [
-        _section("course", "Over time", *_course(info)),
         _section("results", "Results", sections.results(build(summary))) if build(summary).rows else None,
         _section("valid", "Validity", sections.validity(summary, build(summary)))
         if build(summary).rows
         else None,
+        _section("course", "Over time", *_course(info)),
     ]
     main: list[Child] = [
         _header(info),
@@ -105,7 +106,11 @@ def _absolute(summary: Summary) -> list[Markup]:
 
 
 def _course(info: RunInfo) -> list[Markup]:
-    return [drawing for trace in info.traces if (drawing := strips(trace)) is not None]
+    """The first boot of each arm; the others fold out."""
+    first = {trace.arm: trace for trace in reversed(info.traces)}.values()
+    shown = [drawing for trace in info.traces if trace in first and (drawing := strips(trace))]
+    more = [drawing for trace in info.traces if trace not in first and (drawing := strips(trace))]
+    return [*shown, el("details", el("summary", plural(len(more), "more boot")), more)] if more else shown
 
 
 def _support(summary: Summary, info: RunInfo) -> list[Child]:

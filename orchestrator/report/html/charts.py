@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from orchestrator.report.answer import Summary, main_crossover
+from orchestrator.report.answer import Summary, main_crossover, undecided
 from orchestrator.report.html.plot import Chart, Curve, Dot, Zone, draw, marker
 from orchestrator.report.html.tags import Markup, el
 from orchestrator.report.text import concurrency, number, percent, percent_range
@@ -98,6 +98,8 @@ def _gain_dot(arm: str, change: dict[str, Any]) -> Dot:
 def zones(main: dict[str, Any] | None) -> tuple[Zone, ...]:
     """Where speculation should be on, off, or either; none without a tested answer."""
     if main is None or main["kind"] not in ("crosses", "never", "always"):
+        return ()
+    if main["kind"] != "crosses" and undecided(main):
         return ()
     if main["kind"] != "crosses":
         on = main["kind"] == "always"

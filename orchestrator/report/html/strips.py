@@ -16,29 +16,40 @@ LEAST_RANGE = 0.1  # of the highest value: a steady quantity is drawn steady
 
 
 def strips(trace: BootTrace) -> Markup | None:
-    """One SVG for a boot; None where nothing is known of its course."""
-    rows = [series for series in (trace.running, trace.accept_length) if series is not None]
-    rows = [series for series in (*rows, *trace.gpu) if series.t_s]
+    """One figure for a boot; None where nothing is known of its course. What did not change is said in words."""
+    decode = [series for series in (trace.running, trace.accept_length) if series is not None and series.t_s]
+    gpu = [series for series in trace.gpu if series.t_s]
+    if not decode and not gpu:
+        return None
+    begin, end = _span(trace, [*decode, *gpu])
+    seen = [cut for series in gpu if (cut := _inside(series, begin, end)).t_s]
+    steady = [series for series in seen if min(series.values) == max(series.values)]
+    rows = [thin(series) for series in (*decode, *seen) if series not in steady]
+    caption = el("figcaption", f"{_title(trace)}{_switch_words(trace)}")
+    words = el("p", f"Steady: {', '.join(map(_words, steady))}.", class_="footnote") if steady else None
+    return el("figure", caption, _drawing(trace, rows, Scale(begin, end, LABEL, WIDTH - RIGHT)), words)
+
+
+def _title(trace: BootTrace) -> str:
+    return f"{trace.arm}, boot {trace.boot}"
+
+
+def _words(series: Series) -> str:
+    unit = f" {series.unit}" if series.unit else ""
+    return f"{series.name} {_whole(series.values[0])}{unit}"
+
+
+def _drawing(trace: BootTrace, rows: list[Series], x: Scale) -> Markup | None:
     if not rows:
         return None
-    begin, end = _span(trace, rows)
-    rows = [thin(cut) for series in rows if (cut := _inside(series, begin, end)).t_s]
     height = ROW * len(rows) + AXIS
-    x = Scale(begin, end, LABEL, WIDTH - RIGHT)
     parts = [_plain(trace, x, height - AXIS)]
     parts += [_row(series, x, i * ROW) for i, series in enumerate(rows)]
     parts.append(_axis(x, height - AXIS))
-    title = f"{trace.arm}, boot {trace.boot}"
-    svg = el(
-        "svg",
-        parts,
-        viewBox=f"0 0 {WIDTH:.0f} {height:.0f}",
-        role="img",
-        aria_label=f"{title} over time",
-        class_="strips",
-    )
-    scroll = el("div", svg, class_="scroll", tabindex=0, role="region", aria_label=f"{title} over time")
-    return el("figure", el("figcaption", f"{title}{_switch_words(trace)}"), scroll)
+    name = f"{_title(trace)} over time"
+    frame = f"0 0 {WIDTH:.0f} {height:.0f}"
+    svg = el("svg", parts, viewBox=frame, role="img", aria_label=name, class_="strips")
+    return el("div", svg, class_="scroll", tabindex=0, role="region", aria_label=name)
 
 
 def _span(trace: BootTrace, rows: list[Series]) -> tuple[float, float]:
