@@ -7,7 +7,8 @@ from typing import Dict, List, NamedTuple, Optional
 
 from . import args, backup, bytecode, durable, files, places, restore
 from .files import Found
-from .journal import Backup, Journal
+from .journal import Journal
+from .story import Backup
 from .wire import AgentError, Message, sha256_hex, unpack_text
 
 _SPACE_MARGIN_BYTES = 1024 * 1024

@@ -7,7 +7,8 @@ from typing import Iterable, Optional, Tuple
 
 from . import durable, files, places
 from .files import Found
-from .journal import Backup, Journal
+from .journal import Journal
+from .story import Backup
 from .wire import AgentError
 
 

@@ -14,7 +14,7 @@ import struct
 from typing import Iterable, List, NamedTuple, Optional, Union
 
 from . import durable
-from .journal import Backup
+from .story import Backup
 from .wire import AgentError, sha256_hex
 
 _FS_IOC_GETFLAGS = 0x80086601

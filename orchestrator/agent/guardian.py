@@ -3,10 +3,8 @@ the server as its child, and does every unwind. The controller only asks."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
-import signal
 import socket
 import threading
 import time
@@ -20,6 +18,7 @@ from .desk import Desk, Verb
 from .journal import Journal
 from .lease import Lease
 from .logfile import LogFile
+from .signals import SignalWatch
 from .wire import AgentError, Link, Message
 
 _WAKE_S = 0.25
@@ -39,11 +38,6 @@ class Config:
         self.gpu_free_s = args.seconds(given, "gpu_free_s", 60.0)
 
 
-def _drain(wake: int) -> None:
-    with contextlib.suppress(BlockingIOError):
-        os.read(wake, 4096)
-
-
 class Guardian:
     def __init__(self, config: Config, lock_socket: socket.socket, journal: Journal, log: LogFile) -> None:
         self.journal = journal
@@ -54,6 +48,7 @@ class Guardian:
         self._lease = Lease(config.lease_s)
         self._attachment = Attachment(config.holder)
         self._desk = Desk(self._verbs(), self._channel_ended, log)
+        self._signals = SignalWatch()
         self._since = logfile.utc_now()
         self._deed = threading.Lock()  # one deed at a time; an unwind is one
         self._phase = ""
@@ -61,7 +56,6 @@ class Guardian:
         self._unwinding: Optional[threading.Thread] = None
         self._outcome: Optional[Message] = None
         self._unwound = threading.Event()
-        self._terminated = False
         self._run_socket = places.listen_private(places.guardian_socket(config.run_id))
         for listener in (lock_socket, self._run_socket):
             listener.setblocking(False)  # who left again before being accepted must not hold up the loop
@@ -80,36 +74,20 @@ class Guardian:
 
     def _loop(self) -> None:
         selector = selectors.DefaultSelector()
-        wake = self._catch_signals()
-        selector.register(wake, selectors.EVENT_READ, lambda: _drain(wake))
+        selector.register(self._signals.descriptor, selectors.EVENT_READ, self._signals.drain)
         selector.register(self._lock_socket, selectors.EVENT_READ, self._tell_holder)
         selector.register(self._run_socket, selectors.EVENT_READ, lambda: self._desk.accept(self._run_socket))
         last_look = float("-inf")
         while not self._unwound.is_set():
             for key, _ in selector.select(_WAKE_S):
                 key.data()
-                if key.fileobj == wake:  # a child ended
+                if key.fileobj == self._signals.descriptor:  # most often a child ended
                     self._deeds.something_ended = True
             self._watch()
             if time.monotonic() - last_look >= self._deeds.look_interval_s:
                 last_look = time.monotonic()
                 self._look()
         self._desk.wait_for_answers(_ANSWER_S)
-
-    def _catch_signals(self) -> int:
-        """A descriptor that becomes readable with each signal, so that a child's end wakes the loop at once."""
-        wake_read, wake_write = os.pipe()
-        for descriptor in (wake_read, wake_write):
-            os.set_blocking(descriptor, False)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-
-        def on_signal(signum: int, frame: object) -> None:
-            # Handlers nest when hundreds of children end at once: nothing may block or fail in here.
-            self._terminated = self._terminated or signum != signal.SIGCHLD
-
-        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
-            signal.signal(signum, on_signal)
-        return wake_read
 
     def _watch(self) -> None:
         """Server exit, lease and signals; cheap, after every wake-up."""
@@ -122,10 +100,11 @@ class Guardian:
         if self._unwinding is None:
             reason = self._reason_to_unwind()
             if reason is not None:
+                self._tell_controller(reason)
                 self._begin_unwind(reason, self._config.stop_s)
 
     def _reason_to_unwind(self) -> Optional[str]:
-        if self._terminated:
+        if self._signals.asked_to_end:
             return "signal"
         if self._attachment.nobody_came:
             return "nobody came for it"
@@ -138,10 +117,8 @@ class Guardian:
     def _look(self) -> None:
         try:
             self._deeds.tick()
-        except (
-            AgentError,
-            OSError,
-        ) as error:  # a full disk must not end the guardian: the way back still works
+        except (AgentError, OSError) as error:
+            # a full disk must not end the guardian: the way back still works.
             self.log.write("cannot note processes: {}".format(error))
 
     def _tell_holder(self) -> None:
@@ -261,11 +238,18 @@ class Guardian:
         if self._unwinding is None:  # anybody may wait for one that runs
             self._check_may_act(link, given)
         stop_s = args.seconds(given, "stop_s", self._config.stop_s)
-        self._begin_unwind(args.text(given, "reason", "asked"), stop_s).join()
+        reason = args.text(given, "reason", "asked")
+        if not self._attachment.is_mine(link):
+            self._tell_controller(reason)
+        self._begin_unwind(reason, stop_s).join()
         outcome = self._outcome or {}
         if "ok" in outcome:
             return dict(outcome["ok"])
         raise AgentError("dirty", outcome["error"]["message"], **outcome["error"]["details"])
+
+    def _tell_controller(self, reason: str) -> None:
+        """The one that is attached did not ask for this."""
+        self._attachment.send_event("note", {"text": "the node is being given back: " + reason})
 
     def _begin_unwind(self, reason: str, stop_s: float) -> threading.Thread:
         """Starts the unwind, once; later callers join the one that runs."""

@@ -7,9 +7,11 @@ import contextlib
 import errno
 import json
 import os
+import select
 import socket
 import struct
 import threading
+import time
 from typing import Any, Dict, Iterator, Optional, Tuple
 
 from . import places, procs
@@ -17,6 +19,8 @@ from .wire import AgentError, Message, encode
 
 NO_ANSWER = "does not answer"
 _ANSWER_TIMEOUT_S = 2.0
+_TELL_S = 0.1
+_TRIES, _TRY_AGAIN_S = 10, 0.05
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -56,26 +60,39 @@ def acquire() -> socket.socket:
 
 def holder() -> Optional[Message]:
     """The LockFact of who holds the node, None when it is free. Pid and user are the kernel's word."""
+    for _ in range(_TRIES):
+        fact, hung_up = _ask()
+        if not hung_up:
+            return fact
+        time.sleep(_TRY_AGAIN_S)  # a guardian that is just ending closes one socket after the other
+    return fact
+
+
+def _ask() -> Tuple[Optional[Message], bool]:
+    """The answer, and whether the other end closed without one."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(_ANSWER_TIMEOUT_S)
-    try:
-        sock.connect(address())
-    except ConnectionRefusedError:
-        return None
-    except OSError:
-        return _unknown_holder(0, -1)
     with contextlib.closing(sock):
+        try:
+            sock.connect(address())
+        except ConnectionRefusedError:
+            return None, False
+        except OSError:
+            return _unknown_holder(0, -1), False
         pid, uid = peer_of(sock)
         fact = _unknown_holder(pid, uid)
         try:
             with sock.makefile("rb") as stream:
-                answer = json.loads(stream.readline(65536).decode("utf-8"))
+                line = stream.readline(65536)
+            answer = json.loads(line.decode("utf-8"))
+        except socket.timeout:
+            return fact, False
         except (OSError, ValueError):
-            return fact
+            return fact, True
     if isinstance(answer, dict):
         fact.update({key: answer[key] for key in fact if type(answer.get(key)) in _types(key)})
     fact.update(guardian_pid=pid, user=procs.user_name(uid))
-    return fact
+    return fact, False
 
 
 def _types(key: str) -> Tuple[type, ...]:
@@ -115,29 +132,40 @@ def answer(sock: socket.socket, fact: Message) -> None:
 
 
 @contextlib.contextmanager
-def held(run_id: str, holder_name: str, since_utc: str) -> Iterator[None]:
-    """Holds the node for a short deed in this process, and says so to who asks."""
-    sock = acquire()
+def answering(
+    sock: socket.socket, run_id: str, holder_name: str, since_utc: str, phase: str
+) -> Iterator[None]:
+    """Tells who asks, from a thread, while this process is busy cleaning up with the lock held."""
     fact = dict(
         _unknown_holder(os.getpid(), os.geteuid()),
         run_id=run_id,
         controller=holder_name,
         since_utc=since_utc,
         state="unwinding",
-        phase="by hand",
+        phase=phase,
     )
+    done = threading.Event()
 
     def tell() -> None:
-        try:
-            while True:
+        while not done.is_set():
+            if select.select([sock], [], [], _TELL_S)[0]:
                 answer(sock, fact)
-        except OSError:
-            pass
 
-    threading.Thread(target=tell, daemon=True).start()
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)  # wakes the thread, which would keep the socket alive
+        done.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def held(run_id: str, holder_name: str, since_utc: str) -> Iterator[None]:
+    """Holds the node for a short deed in this process."""
+    sock = acquire()
+    try:
+        with answering(sock, run_id, holder_name, since_utc, "by hand"):
+            yield
+    finally:
         sock.close()

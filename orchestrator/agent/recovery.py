@@ -8,8 +8,9 @@ import time
 from typing import List, NamedTuple, Optional, Set
 
 from . import backup, ending, journal, places, procs, restore
-from .journal import Journal, Story
+from .journal import Journal
 from .procs import Identity
+from .story import Story, read
 from .wire import AgentError, Message, all_of
 
 _STOP_S = 10.0
@@ -45,7 +46,7 @@ def unfinished() -> List[Entry]:
         if not os.path.lexists(path) or journal.is_closed(path):
             continue
         try:
-            story = journal.read(path)
+            story = read(path)
         except AgentError as error:
             entries.append(Entry(run_id, path, None, error))
             continue

@@ -8,7 +8,8 @@ from typing import List, NamedTuple, Optional
 
 from . import backup as backup_files
 from . import bytecode, durable, files
-from .journal import Backup, Journal
+from .journal import Journal
+from .story import Backup
 from .wire import AgentError, Message
 
 

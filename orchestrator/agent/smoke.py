@@ -6,10 +6,11 @@ The overlay is a folder of links into the real package, with real folders only a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
-from typing import Any, Dict, List, NamedTuple, Optional, Set
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set
 
 from . import args, facts, interpreter, places
 from .interpreter import Answer
@@ -27,34 +28,42 @@ class Touched(NamedTuple):
 
 
 def check(given: Message) -> Message:
+    """Raises AgentError `not_found` for a missing interpreter or package; what does not work is in the reply."""
     place = facts.place_of(given)
     package = args.path_name(given, "package")
     package_path = places.expand(args.text(given, "package_path"))
     touched = [_touched(item) for item in args.objects(given, "files")]
-    modules = args.words(given, "modules")
-    argvs = _argvs(given)
+    modules, argvs = args.words(given, "modules"), _argvs(given)
     timeout_s = args.seconds(given, "timeout_s", 120.0)
+    work = places.work_folder(args.text(given, "workdir"), args.path_name(given, "run_id"))
     if not os.path.isdir(package_path):
         raise AgentError("not_found", "no package folder {}".format(package_path), path=package_path)
-    work = places.work_folder(args.text(given, "workdir"), args.path_name(given, "run_id"))
-    held = os.path.isdir(work)  # a guarded run's folder stays
-    places.private_folder(work)
-    parent = places.private_folder(os.path.join(work, "smoke"))
-    folder = tempfile.mkdtemp(dir=parent)
-    try:
-        root = build(package_path, os.path.join(folder, package), touched)
+    with _work_folder(work) as folder:
         request = {
             "package": package,
-            "root": root,
+            "root": build(package_path, os.path.join(folder, package), touched),
             "files": [_described(item, package_path) for item in touched],
             "modules": modules,
             "argvs": argvs,
         }
         answer = interpreter.run(place, "probe_smoke", request, timeout_s, _QUIET)
+    patched = [item.path for item in touched if item.data is not None and item.path.endswith(".py")]
+    return summarise(answer, Asked(patched, modules, list(argvs)), timeout_s)
+
+
+@contextlib.contextmanager
+def _work_folder(work: str) -> Iterator[str]:
+    """A folder for one overlay. A smoke check without a run leaves nothing behind; a guarded run's folder stays."""
+    held = os.path.isdir(work)
+    parent = places.private_folder(os.path.join(places.private_folder(work), "smoke"))
+    folder = tempfile.mkdtemp(dir=parent)
+    try:
+        yield folder
     finally:
         shutil.rmtree(folder)  # links in it are removed, never followed
-        _remove_empty(*([parent] if held else [parent, work]))
-    return summarise(answer, modules, list(argvs), timeout_s)
+        for empty in [parent] if held else [parent, work]:
+            with contextlib.suppress(OSError):
+                os.rmdir(empty)
 
 
 def _argvs(given: Message) -> Dict[str, List[str]]:
@@ -63,15 +72,6 @@ def _argvs(given: Message) -> Dict[str, List[str]]:
     if not isinstance(found, dict):
         raise args.bad("argvs", "an object of word lists", found)
     return {arm: args.words(found, arm) for arm in found}
-
-
-def _remove_empty(*folders: str) -> None:
-    """A smoke check without a run leaves nothing behind."""
-    for folder in folders:
-        try:
-            os.rmdir(folder)
-        except OSError:
-            return
 
 
 def _touched(item: Message) -> Touched:
@@ -118,44 +118,60 @@ def _link_siblings(source: str, target: str, folder: str, real_folders: Set[str]
             os.symlink(os.path.join(source, name), os.path.join(target, name))
 
 
-def summarise(answer: Answer, modules: List[str], arms: List[str], timeout_s: float) -> Message:
-    """What the probe told, and for modules and arms it did not get to, why."""
-    compiled = [
-        {"path": line["compile"], "ok": line["ok"], "error": line["error"]}
-        for line in answer.lines
-        if "compile" in line
-    ]
-    told = {line["module"]: line for line in answer.lines if "module" in line}
-    begun = {line["importing"] for line in answer.lines if "importing" in line}
-    if answer.timed_out:
-        why = "no end within {:g} s".format(timeout_s)
-    else:
-        why = "the interpreter ended with status {}: {}".format(
-            answer.returncode, "; ".join(answer.noise[-_NOISE_LINES:]) or "nothing said"
-        )
-    imports = []
-    for module in modules:
-        error = why if module in begun else "not tried: " + why
-        blank = {
-            "module": module,
-            "state": "failed",
-            "file": None,
-            "sha256": None,
-            "missing": None,
-            "error": error,
-        }
-        imports.append(told.get(module, blank))
-    warnings = [line["warning"] for line in answer.lines if "warning" in line]
+class Asked(NamedTuple):
+    """What the probe was to look at; it answers for each, or the reason why it did not is put in its place."""
+
+    files: List[str]
+    modules: List[str]
+    arms: List[str]
+
+
+def summarise(answer: Answer, asked: Asked, timeout_s: float) -> Message:
+    why = _why_it_ended(answer, timeout_s)
+    compiled = {line["compile"]: line for line in answer.lines if "compile" in line}
+    lost = {"ok": False, "error": "not compiled: " + why}
     return {
-        "compile": compiled,
-        "imports": imports,
-        "arguments": _arguments(answer, arms, why),
-        "warnings": warnings,
+        "compile": [
+            _fields(compiled.get(path, lost), path=path, ok=None, error=None) for path in asked.files
+        ],
+        "imports": _imports(answer, asked.modules, why),
+        "arguments": _arguments(answer, asked.arms, why),
+        "warnings": [line["warning"] for line in answer.lines if "warning" in line],
         "output": answer.noise[-_NOISE_LINES:],
     }
 
 
+def _fields(found: Message, **defaults: Any) -> Message:
+    return {name: found.get(name, default) for name, default in defaults.items()}
+
+
+def _why_it_ended(answer: Answer, timeout_s: float) -> str:
+    if answer.timed_out:
+        return "no end within {:g} s".format(timeout_s)
+    said = "; ".join(answer.noise[-_NOISE_LINES:]) or "nothing said"
+    return "the interpreter ended with status {}: {}".format(answer.returncode, said)
+
+
+def _imports(answer: Answer, modules: List[str], why: str) -> List[Message]:
+    told = {line["module"]: line for line in answer.lines if "module" in line}
+    begun = {line["importing"] for line in answer.lines if "importing" in line}
+    return [
+        _fields(
+            told.get(module, {}),
+            module=module,
+            state="failed",
+            file=None,
+            sha256=None,
+            missing=None,
+            error=why if module in begun else "not tried: " + why,
+        )
+        for module in modules
+    ]
+
+
 def _arguments(answer: Answer, arms: List[str], why: str) -> List[Message]:
     told = {line["arm"]: line for line in answer.lines if "arm" in line}
-    blank = {"ok": False, "how": "parser", "error": why, "missing": None, "near": {}}
-    return [told.get(arm, dict(blank, arm=arm)) for arm in arms]
+    return [
+        _fields(told.get(arm, {}), arm=arm, ok=False, how="parser", error=why, missing=None, near={})
+        for arm in arms
+    ]

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any, Dict, List, Tuple
 
-from . import lock, places, procs, recovery
+from . import lock, logfile, places, procs, recovery
 from .guardian import Config, Guardian
 from .journal import Journal
 from .logfile import LogFile
@@ -47,7 +47,10 @@ def _detach() -> None:
 
 def _stand_up(config: Config) -> Tuple[Guardian, List[Message]]:
     lock_socket = lock.acquire()
-    recovered = recovery.recover_all()
+    with lock.answering(
+        lock_socket, config.run_id, config.holder, logfile.utc_now(), "recovering a dead run"
+    ):
+        recovered = recovery.recover_all()
     for folder in (places.home(), places.runs_folder(), places.run_folder(config.run_id)):
         places.private_folder(folder)
     places.private_folder(places.work_folder(config.workdir, config.run_id))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent import apply, backup, durable, journal, places, procs, recovery, restore
+from orchestrator.agent import apply, backup, durable, journal, places, procs, recovery, restore, story
 from orchestrator.agent.journal import Journal
 from tests.agent import power_model
 from tests.agent.client import Refused, alive, change, eventually, sha, z
@@ -121,7 +121,7 @@ class Drill:
         assert not (self.node.workdir / "run-1" / "backup").exists()
         assert recovery.unfinished() == []
         for path in (self.node.home / "runs").glob("*/journal.jsonl"):
-            assert journal.read(str(path)).closed == journal.CLEAN
+            assert story.read(str(path)).closed == journal.CLEAN
 
 
 @pytest.fixture

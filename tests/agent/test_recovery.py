@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.agent import journal, procs
+from orchestrator.agent import procs
+from orchestrator.agent import story as stories
 from orchestrator.agent.wire import AgentError
 from tests.agent.client import Refused, alive, change, end, eventually
 from tests.agent.conftest import BANNER, Node
@@ -50,6 +51,25 @@ def test_the_next_guardian_stops_and_restores_before_it_begins(node: Node, dead:
     assert recovered == [{"run_id": "run-1", "restored": [str(node.banner)], "stopped": [dead], "kept": []}]
     assert not alive(dead)
     assert node.banner.read_bytes() == BANNER
+
+
+def test_who_asks_during_a_recovery_is_told_of_it(node: Node, dead: int) -> None:
+    end(dead)
+    client = node.client()
+    node.guard(client, "run-2")
+    deaf = (
+        "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(300)"
+    )
+    log = node.workdir / "run-2" / "logs" / "x.log"
+    node.start(client, deaf, log=str(log))
+    eventually(lambda: log.exists() and log.read_text())
+    os.kill(node.guardian_pid("run-2"), signal.SIGKILL)
+    client.event("guardian_lost")
+    taking = client.submit("guard", run_id="run-3", holder="b", workdir=str(node.workdir), lease_s=60)
+    second = node.client()
+    lock = eventually(lambda: second.ask("status")["lock"], what=repr(taking))
+    assert (lock["run_id"], lock["state"], lock["phase"]) == ("run-3", "unwinding", "recovering a dead run")
+    assert [item["run_id"] for item in client.result(taking)["recovered"]] == ["run-2"]
 
 
 def test_a_person_restores_from_any_folder_and_is_told_what_was_done(node: Node, dead: int) -> None:
@@ -290,7 +310,7 @@ def test_an_unreadable_journal_is_dirty_by_name_and_never_a_traceback(node: Node
         folder.chmod(0o700)
     path.write_bytes(BROKEN[name])
     with pytest.raises(AgentError) as error:
-        journal.read(str(path))
+        stories.read(str(path))
     assert error.value.code == "dirty"
     assert str(path) in error.value.message
     assert path.read_bytes() == BROKEN[name]
@@ -331,7 +351,7 @@ LINES = st.one_of(
         max_leaves=8,
     ).map(lambda value: json.dumps(value).encode()),
     st.fixed_dictionaries(
-        {"kind": st.sampled_from([*journal._FOLDS, "odd"])},
+        {"kind": st.sampled_from([*stories._FOLDS, "odd"])},
         optional={
             name: st.none()
             | st.integers(-5, 5)
@@ -369,7 +389,7 @@ def test_any_journal_is_read_or_refused_as_dirty(
     path.write_bytes(b"".join(line + b"\n" for line in first + lines) + tail)
     story, refused = None, None
     try:
-        story = journal.read(str(path))
+        story = stories.read(str(path))
     except AgentError as error:
         refused = error.code
     assert refused in (None, "dirty")

@@ -139,6 +139,13 @@ def test_an_import_that_ends_the_interpreter_fails_and_the_rest_is_not_called_tr
         assert second["error"].startswith("not tried")
 
 
+def test_an_interpreter_that_dies_at_its_start_fails_every_file(node: Node, client: Client) -> None:
+    (node.site / "json.py").write_text("raise SystemExit('shadowed')\n")
+    reply = smoke(node, client, {"banner.py": GOOD, "sub/worker.py": b""}, [])
+    assert [item["ok"] for item in reply["compile"]] == [False, False]
+    assert "shadowed" in reply["compile"][0]["error"]
+
+
 def test_an_import_that_hangs_ends_with_the_limit_and_leaves_no_process(node: Node, client: Client) -> None:
     text = b"import subprocess\nsubprocess.Popen(['sleep', '300'], close_fds=False)\nimport time\ntime.sleep(300)\n"
     before = time.monotonic()
