@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import queue
 import time
+from collections.abc import Iterator
 
-from orchestrator.errors import DoesNotFit, DynspecError, NodeBusy, NodeDirty, RemoteError
+from orchestrator.errors import DoesNotFit, DynspecError, NodeBusy, NodeDirty, PhaseFailed, RemoteError
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.facts import LockFact
+from orchestrator.remote.channel import Event
 from orchestrator.remote.node import Node
 from orchestrator.remote.refusals import before_acting
 from orchestrator.remote.replies import Guard, Status
@@ -98,6 +101,27 @@ class Taking:
                 restored=list(item.restored),
                 stopped=list(item.stopped),
             )
+
+
+def explain_end(error: DynspecError, node: Node | None) -> DynspecError:
+    """A run that somebody ended, or whose guardian died, looks like a dead server or an odd answer from inside."""
+    said = [event for event in _waiting(node) if isinstance(event, Event)] if node is not None else []
+    notes = [str(event.data.get("text")) for event in said if event.name == "note"]
+    seen = (f"seen from the run: {error.message}",)
+    if notes:
+        return PhaseFailed(f"the run was ended from outside: {notes[-1]}", details=seen)
+    if any(event.name == "guardian_lost" for event in said):
+        return PhaseFailed("the guardian on the node has died, and with it the run", details=seen)
+    return error
+
+
+def _waiting(node: Node) -> Iterator[Event | DynspecError]:
+    """What the node said unasked and nobody has taken yet."""
+    while True:
+        try:
+            yield node.events.get_nowait()
+        except queue.Empty:
+            return
 
 
 def _doing(lock: LockFact) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 from orchestrator.errors import DynspecError, RemoteError
 from orchestrator.load.pack import build_zipapp
+from orchestrator.remote.channel import Event
 from orchestrator.remote.node import Node
 from orchestrator.remote.replies import LoadReply
 
@@ -57,6 +58,7 @@ def _ending(process: subprocess.Popen[str], node: Node, timeout_s: float) -> Ite
     deadline = time.monotonic() + timeout_s
     late, done = threading.Event(), threading.Event()
     lost: list[DynspecError] = []
+    others: list[Event] = []
 
     def watch() -> None:
         while not done.is_set():
@@ -70,6 +72,7 @@ def _ending(process: subprocess.Popen[str], node: Node, timeout_s: float) -> Ite
                 if isinstance(event, DynspecError):
                     lost.append(event)
                 elif event.name != "server_exit":
+                    others.append(event)
                     continue
             process.terminate()
             return
@@ -81,6 +84,8 @@ def _ending(process: subprocess.Popen[str], node: Node, timeout_s: float) -> Ite
     finally:
         done.set()
         watcher.join()
+        for event in others:
+            node.events.put(event)
     if lost:
         raise lost[0]
 

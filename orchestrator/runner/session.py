@@ -24,11 +24,11 @@ from orchestrator.remote.node import Node
 from orchestrator.runner.collect import Collecting
 from orchestrator.runner.events import Events, Listener
 from orchestrator.runner.give_back import give_back
-from orchestrator.runner.guarding import Taking, refuse_held
+from orchestrator.runner.guarding import Taking, explain_end, refuse_held
 from orchestrator.runner.lockfile import lock_text
 from orchestrator.runner.loop import Loop
 from orchestrator.runner.options import RunOptions, resolve_secrets
-from orchestrator.runner.prepare import Prepared, connect, prepare
+from orchestrator.runner.prepare import Prepared, chosen_arms, connect, prepare
 from orchestrator.runner.restore import restore_command
 from orchestrator.runner.results import boot_order, conclude, keep_as_good, write_reports
 from orchestrator.runner.resume import Resumed, fresh, resume
@@ -58,6 +58,7 @@ def run_experiment(
     listeners: tuple[Listener, ...],
 ) -> Finished:
     """Raises UsageError before connecting; anything later becomes the outcome, after the node was given back."""
+    chosen_arms(checked.experiment, options.arms)  # an unknown name is refused here, not after connecting
     secrets = resolve_secrets(checked.experiment, environ)
     redact = Redactor(secrets)
     events = Events(listeners, redact, options.watchers)
@@ -112,7 +113,7 @@ class Session:
         except Interrupted as interrupted:
             signum = interrupted.signum
         except DynspecError as failure:
-            error = failure
+            error = explain_end(failure, self.node)
         except OSError as failure:
             error = PhaseFailed(f"this machine: {failure}")
         except Exception as unforeseen:  # noqa: BLE001  raised again when the node is clean
@@ -122,6 +123,8 @@ class Session:
         self._collect()
         if bug is not None:
             raise bug
+        if error is not None:
+            self._redact(error)
         finished = self._finish(error, signum or self.gate.first)
         if self.node is not None:
             self.node.close()
@@ -157,20 +160,19 @@ class Session:
             self.touched = loop.touched
 
     def _first_look(self, node: Node, *, may_wait: bool) -> None:
-        """Refuse what can be refused before the lock. A dead run's journal is restored first, so it waits for that."""
+        """Refuse what can be refused before the lock. A tree that another run has in its hands is looked at later."""
         status = node.status()
         if not may_wait:
             refuse_held(status, self.experiment.node.host, self.start.run_id)
-        if not any(journal.state == "dead" for journal in status.journals):
-            self._prepare(node, may_wait=may_wait)
+        if status.lock is None and not status.journals:
+            self._prepare(node)
 
-    def _prepare(self, node: Node, *, may_wait: bool = False, own_run: str | None = None) -> Prepared:
+    def _prepare(self, node: Node, *, own_run: str | None = None) -> Prepared:
         return prepare(
             node,
             self.experiment,
             self.options.arms,
             done=self.start.done,
-            may_wait=may_wait,
             own_run=own_run,
             yes=self.options.yes,
         )
@@ -187,6 +189,11 @@ class Session:
     def _stored(self) -> RunStore:
         assert self.store is not None
         return self.store
+
+    def _redact(self, error: DynspecError) -> None:
+        """In place: it goes to the screen, and the last lines of a server's log stand in it."""
+        error.message, error.help = self.redact(error.message), self.redact(error.help)
+        error.details = tuple(map(self.redact, error.details))
 
     # -- the end, always ---------------------------------------------------------------------------------
     def _give_back(

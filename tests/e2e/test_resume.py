@@ -1,0 +1,73 @@
+"""`--resume RUN_ID`: finished points are kept, the rest is measured, and the report is of the whole."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.controller import MEASURED, Place
+from tests.e2e.node import SshNode, experiment
+from tests.sshd import free_port
+
+pytestmark = [pytest.mark.sshd, pytest.mark.wheels]
+
+
+def _two_points(node: SshNode) -> dict[str, Any]:
+    """A quick point and one that takes seconds, so that there is a middle to end in."""
+    made = experiment(node, free_port())
+    made["server"]["env"]["DYNSPEC_DEMO_SPEED"] = "4"
+    made["sweep"].update(concurrency=[1, 2], output_tokens=128, requests_per_slot=8)
+    return made
+
+
+def _records(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.rglob("point-*.jsonl")}
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
+def test_a_run_that_was_ended_goes_on_where_it_was(ending: int, node: SshNode, place: Place) -> None:
+    path = place.write(_two_points(node))
+    words = ["run", path, "--set", "sweep.min_requests=8"]
+    with place.start(*words, "--json") as run:
+        run.wait_event("point", index=1)
+        run.send(ending)
+        ended = run.wait()
+    folder = place.run_folder()
+    if ending == signal.SIGINT:
+        assert ended.code == 130, ended.text
+        assert node.is_free()
+        outcome = json.loads((folder / "outcome.json").read_text())["outcome"]
+        assert (outcome["exit_code"], outcome["state"]) == (130, "interrupted")
+    else:
+        assert not (folder / "outcome.json").exists()
+    kept = _records(folder)
+    assert "point-00-c1.jsonl" in kept
+    done = place.run(*words, "--resume", folder.name)
+    assert done.code in MEASURED, done.text
+    assert done.out.count("point ") <= 2
+    assert "measure concurrency 2" in done.out
+    assert "measure concurrency 1" not in done.out
+    whole = _records(place.run_folder())
+    assert whole["point-00-c1.jsonl"] == kept["point-00-c1.jsonl"]
+    summary = json.loads((folder / "summary.json").read_text())
+    assert [point["concurrency"] for point in summary["arms"]["banner"]["points"]] == [1, 2]
+    again = place.run(*words, "--resume", folder.name)
+    assert again.code in (2, *MEASURED), again.text
+
+
+def test_another_experiment_does_not_continue_a_run(node: SshNode, place: Place) -> None:
+    path = place.write(_two_points(node))
+    with place.start("run", path, "--json") as run:
+        run.wait_event("point", index=1)
+        run.send(signal.SIGTERM)
+        assert run.wait().code == 143
+    done = place.run("run", path, "--set", "sweep.output_tokens=64", "--resume", place.run_folder().name)
+    assert done.code == 4, done.text
+    assert "sweep of the experiment differs" in done.errors[0]
+    unknown = place.run("run", path, "--resume", "20200101-000000-none-0000")
+    assert unknown.code == 2
+    assert place.run_folder().name in unknown.err
