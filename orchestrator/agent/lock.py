@@ -46,16 +46,21 @@ def may_command(sock: socket.socket) -> bool:
 
 def acquire() -> socket.socket:
     """The bound, listening, close-on-exec socket. Raises AgentError `busy` with the holder's LockFact."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.bind(address())
-    except OSError as error:
-        sock.close()
-        if error.errno != errno.EADDRINUSE:
-            raise AgentError("failed", "cannot take the node's lock: {}".format(error.strerror)) from None
-        raise busy_error(holder() or _unknown_holder(0, -1)) from None
-    sock.listen(16)
-    return sock
+    for _ in range(_TRIES):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.bind(address())
+            sock.listen(16)
+            return sock
+        except OSError as error:
+            sock.close()
+            if error.errno != errno.EADDRINUSE:
+                raise AgentError("failed", "cannot take the node's lock: {}".format(error.strerror)) from None
+        fact = holder()
+        if fact is not None:
+            raise busy_error(fact)
+        time.sleep(_TRY_AGAIN_S)  # bound and not listening yet, or just gone: one of us is in between
+    raise busy_error(_unknown_holder(0, -1))
 
 
 def holder() -> Optional[Message]:
