@@ -1,8 +1,9 @@
 """From a million request records to the report: time and memory.
 
-    python tests/bench/million.py [--records 1000000]
+    python -m tests.bench.million [--records 1000000]
 
-Three arms, three boots, six points; every record is read, folded, compared by output and reported in every format.
+A run folder of three arms, three boots and three points, as `dynspec report` takes it: every record is read, folded,
+judged, compared by output and reported in every format.
 Exit 1 if a bar is missed: 30 s, 1.5 GiB.
 """
 
@@ -17,22 +18,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator.analysis.equality import outputs_of
-from orchestrator.analysis.summary import summarise
-from orchestrator.load.point import read_records
-from orchestrator.metrics import point_metrics
-from orchestrator.model.result import PointResult
-from orchestrator.report.files import report_files
-from tests.report.example_runs import ARMS, INFO, SWEEP
+from orchestrator.runner.results import write_reports
+from orchestrator.runner.resume import begun_experiment
+from orchestrator.store import RunStore
+from tests.run_folders import write_run
 
 MOST_S, MOST_GIB = 30.0, 1.5
-BOOTS, SLOTS = 3, 64
+BOOTS = 3
+REPORTS = ("report.html", "report.md", "junit.xml", "summary.json", "summary.csv", "bench_serving.jsonl")
 
 
-def records(count: int, seed: int) -> Iterator[str]:
-    """Requests of one second each, 64 at a time, with 256 tokens."""
+def records(count: int, slots: int) -> Iterator[str]:
+    """Requests of one second each, `slots` at a time, with 64 tokens."""
     for i in range(count):
-        sent = (i // SLOTS) * 1_000_000_000 + (i % SLOTS) * 10_000 + seed
+        sent = (i // slots) * 1_000_000_000 + (i % slots) * 10_000
         yield (
             json.dumps(
                 {
@@ -47,36 +46,28 @@ def records(count: int, seed: int) -> Iterator[str]:
                     "prompt_tokens": 200,
                     "cached_tokens": 0,
                     "first_tokens": 1,
-                    "output_tokens": 256,
+                    "output_tokens": 64,
                     "finish": "length",
                     "ok": True,
                     "error": None,
                     "output_sha256": f"{i:064x}",
-                    "verify_steps": 100,
-                    "accepted": 156,
-                    "drafted": 300,
+                    "verify_steps": 25,
+                    "accepted": 38,
+                    "drafted": 75,
                 }
             )
             + "\n"
         )
 
 
-def report(path: Path) -> dict[str, str]:
-    points, outputs = [], {}
-    for arm in ARMS:
-        for boot in range(1, BOOTS + 1):
-            digests = {}
-            for index, concurrency in enumerate(SWEEP):
-                with path.open(encoding="ascii") as lines:
-                    rows = list(read_records(lines))
-                found = point_metrics(rows, concurrency=SLOTS, output_tokens=256, summary={})
-                digests |= outputs_of(rows, index)
-                counts = (found.ok, found.failed, found.attempted, 0)
-                points.append(
-                    PointResult(arm.name, boot, index, concurrency, found.metrics, *counts, "ab" * 32)
-                )
-            outputs.setdefault(arm.name, []).append(digests)
-    return report_files(summarise(points, arms=ARMS, outputs=outputs), INFO, ["md", "html", "junit"])
+def run_folder(results: Path, count: int) -> RunStore:
+    """A run whose points hold `count` records together."""
+    store = write_run(results, "20260101-000000-trial-0000", boots=BOOTS)
+    paths = sorted(store.folder.glob("arms/*/boot-*/point-*.jsonl"))
+    for path in paths:
+        slots = int(path.stem.rsplit("-c", 1)[1])
+        path.write_text("".join(records(count // len(paths), slots)), encoding="ascii")
+    return store
 
 
 def main() -> int:
@@ -86,14 +77,14 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=1_000_000)
     count = parser.parse_args().records
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "point.jsonl"
-        path.write_text("".join(records(count // (len(ARMS) * BOOTS * len(SWEEP)), 0)), encoding="ascii")
+        store = run_folder(Path(folder), count)
         started = time.perf_counter()
-        files = report(path)
+        write_reports(store, begun_experiment(store), formats=("md", "html", "junit"))
         seconds = time.perf_counter() - started
+        files = sorted(path.name for path in store.folder.iterdir())
     gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     met = seconds <= MOST_S and gib <= MOST_GIB
-    print(f"{count} records -> {', '.join(sorted(files))}")
+    print(f"{count} records -> {', '.join(name for name in files if name in REPORTS)}")
     print(
         f"{seconds:.1f} s (bar {MOST_S:g}), peak {gib:.2f} GiB (bar {MOST_GIB:g}): {'met' if met else 'MISSED'}"
     )
