@@ -250,7 +250,7 @@ def _command_line(pid: int) -> str:
     return words.strip() or f"[{process_name(pid)}]"
 
 
-def experiment(node: SshNode, port: int, **sections: Any) -> dict[str, Any]:
+def experiment(node: SshNode, port: int, /, **sections: Any) -> dict[str, Any]:
     """The smallest experiment that is worth a run: one patched arm, one boot, one point. `sections` are merged in."""
     base: dict[str, Any] = {
         "schema": 1,

@@ -1,0 +1,68 @@
+"""Drills: the short set in every test run, all of them and the matrix with `make drills`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.drills.cells import FAULTS, PHASES, Cell, cells
+from tests.e2e.conftest import elsewhere, foreign, node, place, shelf
+
+__all__ = ["elsewhere", "foreign", "node", "place", "shelf"]
+
+Results = dict[str, dict[str, object]]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The long cells run where they are asked for by their mark or by name."""
+    asked = "drill" in (config.option.markexpr or "") or any("@" in word for word in config.args)
+    if asked:
+        return
+    long = [
+        item for item in items if item.get_closest_marker("drill") and not item.get_closest_marker("short")
+    ]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One matrix: every cell has a result, a reason, or a dash when it was not asked for."""
+    results: Results = {}
+    for outcome in ("passed", "failed", "error"):
+        for report in terminalreporter.stats.get(outcome, []):
+            properties = dict(report.user_properties)
+            if "drill" in properties:
+                results[properties["drill"]] = {**properties, "passed": outcome == "passed"}
+    if not results:
+        return
+    terminalreporter.section("drills")
+    for line in matrix_lines(results):
+        terminalreporter.line(line)
+
+
+def matrix_lines(results: Results) -> list[str]:
+    """Rows are faults, columns phases; `130 1.2s` is exit code and seconds from the fault to the exit."""
+    every = {cell.name: cell for cell in cells()}
+    width = max(map(len, FAULTS)) + 1
+    lines = [" " * width + "".join(f"{phase:>11}" for phase in PHASES)]
+    for fault in FAULTS:
+        shown = [_shown(every[f"{fault}@{phase}"], results) for phase in PHASES]
+        lines.append(f"{fault:<{width}}" + "".join(f"{text:>11}" for text in shown))
+    failed = sum(not result["passed"] for result in results.values())
+    never = sum(bool(cell.never) for cell in every.values())
+    lines.append(
+        f"{len(results) - failed} cells clean, {failed} not, {never} cannot happen (n/a), "
+        f"{len(every) - never - len(results)} not asked for (-)"
+    )
+    return lines
+
+
+def _shown(cell: Cell, results: Results) -> str:
+    if cell.never:
+        return "n/a"
+    result = results.get(cell.name)
+    if result is None:
+        return "-"
+    if not result["passed"]:
+        return f"FAILED {result.get('code', '')}"
+    return f"{result['code']} {result['exit_s']}s"

@@ -1,0 +1,182 @@
+"""One drill: a run is brought to a phase, something happens to it, and the node is looked at afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.drills.cells import Cell
+from tests.e2e.controller import Done, Place, Running
+from tests.e2e.node import EAGLE3, SshNode, experiment
+
+LEASE_S = 10.0
+INTERRUPT_S = 8.0  # limits.interrupt, its default
+SILENCE_S = 25.0  # after which a frozen connection counts as lost
+MARGIN_S = 10.0  # over a limit, for a machine with other work
+
+# The event that says that a phase has begun. The last two share a phase name.
+_GIVES_BACK = "stop, restore, verify, unlock"
+
+
+@dataclass
+class Drill:
+    """`report` fills while it runs: what a cell of the matrix shows."""
+
+    cell: Cell
+    node: SshNode
+    place: Place
+    elsewhere: Place
+    port: int
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Raises AssertionError for whatever is not as it should be."""
+        path = self.place.write(self._experiment())
+        with self.place.start("run", path, "--json") as run:
+            self._reach(run)
+            began = time.monotonic()
+            done = _FAULTS[self.cell.fault](self, run)
+            self.report["exit_s"] = round(time.monotonic() - began, 1)
+        self.report["code"] = done.code
+        assert done.code in self.cell.codes, done.text
+        self.report["free_s"] = round(self.node.wait_until_free(self._node_limit_s()), 1)
+        problems = self.node.problems()
+        assert not problems, problems
+        self._results_are_kept(done)
+
+    def _experiment(self) -> dict[str, Any]:
+        arms = {"banner": {"args": EAGLE3, "patches": ["spec_banner"]}}
+        made = experiment(self.node, self.port, arms=arms)
+        made["node"]["lease"] = f"{LEASE_S:.0f}s"
+        made["server"]["env"].update(DYNSPEC_DEMO_SPEED="4", DYNSPEC_DEMO_LOAD_S="4")
+        made["sweep"].update(concurrency=[2], output_tokens=128, requests_per_slot=8)
+        if self.cell.fault == "cancel":
+            made["server"]["env"]["DYNSPEC_DEMO_FAULT"] = "slow-stop"
+        return made
+
+    def _reach(self, run: Running) -> None:
+        phase = self.cell.phase
+        if phase == "unlock":
+            run.wait_event("phase", phase="restore", text=_GIVES_BACK)
+        elif phase == "points":
+            run.wait_event("point")
+            time.sleep(0.3)  # requests are in flight
+        else:
+            run.wait_event("phase", phase=phase)
+
+    def _node_limit_s(self) -> float:
+        return LEASE_S + MARGIN_S
+
+    def _results_are_kept(self, done: Done) -> None:
+        """Once the node was ours there is a run folder, and only a SIGKILL keeps the outcome from being written."""
+        folders = list(self.place.results.iterdir()) if self.place.results.exists() else []
+        late = self.cell.phase not in ("connect", "facts", "guardian")
+        assert len(folders) == 1 or not late, folders
+        for folder in folders:
+            assert (folder / "events.jsonl").is_file()
+            assert (folder / "outcome.json").is_file() == (done.code >= 0)
+            if self.cell.phase in ("stop", "restore", "unlock", "collect"):
+                assert list(folder.glob("arms/banner/boot-1/point-00-c2.jsonl"))
+
+    # -- faults: each returns how the controller ended
+
+    def kill_controller(self, run: Running) -> Done:
+        run.kill()
+        reach = [
+            "--ssh-config",
+            str(self.node.sshd.ssh_config),
+            "--known-hosts",
+            str(self.node.sshd.known_hosts),
+        ]
+        restored = self.elsewhere.run("restore", self.node.name, *reach)
+        assert restored.code == 0, restored.text
+        assert not self.node.problems()  # at once, not when some lease ends
+        return run.wait()
+
+    def kill_controller_lease(self, run: Running) -> Done:
+        run.kill()
+        return run.wait()
+
+    def sigint(self, run: Running) -> Done:
+        return self._signalled(run, signal.SIGINT)
+
+    def sigterm(self, run: Running) -> Done:
+        return self._signalled(run, signal.SIGTERM)
+
+    def sigint_twice(self, run: Running) -> Done:
+        run.send(signal.SIGINT)
+        time.sleep(0.2)
+        return self._signalled(run, signal.SIGINT)
+
+    def cancel(self, run: Running) -> Done:
+        """As a CI system cancels a job."""
+        began = time.monotonic()
+        for number, after_s in ((signal.SIGINT, 0.0), (signal.SIGTERM, 7.5), (signal.SIGKILL, 10.0)):
+            while run.process.poll() is None and time.monotonic() < began + after_s:
+                time.sleep(0.02)
+            if run.process.poll() is None:
+                run.send(number)
+        return run.wait()
+
+    def _signalled(self, run: Running, number: int) -> Done:
+        began = time.monotonic()
+        if run.process.poll() is None:
+            run.send(number)
+        done = run.wait(INTERRUPT_S + MARGIN_S)
+        self.report["signal_s"] = round(time.monotonic() - began, 2)
+        return done
+
+    def kill_agent(self, run: Running) -> Done:
+        for pid in self.node.agent_pids():
+            os.kill(pid, signal.SIGKILL)
+        return run.wait()
+
+    def kill_guardian(self, run: Running) -> Done:
+        holder = self.node.lock_holder()
+        if holder is not None:  # in the last phase it may be gone already
+            os.kill(holder["guardian_pid"], signal.SIGKILL)
+        return run.wait()
+
+    def kill_server(self, run: Running) -> Done:
+        os.kill(self.node.server_pid(), signal.SIGKILL)
+        return run.wait()
+
+    def cut(self, run: Running) -> Done:
+        for pid in reversed(self.node.sshd.sessions()):
+            _kill(pid)
+        return run.wait()
+
+    def freeze(self, run: Running) -> Done:
+        """The node gives itself back while its controller still waits for an answer."""
+        frozen = self.node.sshd.freeze()
+        try:
+            return run.wait(SILENCE_S + LEASE_S + 4 * MARGIN_S)
+        finally:
+            for pid in frozen:  # a dead network never wakes up; what hung on it is not ours to judge
+                _kill(pid)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+_FAULTS: dict[str, Callable[[Drill, Running], Done]] = {
+    "kill-controller": Drill.kill_controller,
+    "kill-controller-lease": Drill.kill_controller_lease,
+    "sigint": Drill.sigint,
+    "sigterm": Drill.sigterm,
+    "sigint-twice": Drill.sigint_twice,
+    "cancel": Drill.cancel,
+    "kill-agent": Drill.kill_agent,
+    "kill-guardian": Drill.kill_guardian,
+    "kill-server": Drill.kill_server,
+    "cut": Drill.cut,
+    "freeze": Drill.freeze,
+}
