@@ -25,6 +25,7 @@ from orchestrator.runner.options import public_env
 class Prepared:
     facts: Facts
     plan: Plan
+    notes: tuple[str, ...] = ()  # what the check of arguments had to say
 
 
 def connect(experiment: Experiment) -> Node:
@@ -152,8 +153,12 @@ def prepare(
     own_run: str | None = None,
     yes: bool = False,
     available: Iterable[Patch] | None = None,
+    seen: Prepared | None = None,
 ) -> Prepared:
-    """Facts, patch sets, plan, arguments. Reads only; raises DoesNotFit or NodeBusy when the run can't start."""
+    """Facts, patch sets, plan, arguments. Reads only; raises DoesNotFit or NodeBusy when the run can't start.
+
+    `seen` is an earlier look at the same node: while the tree is unchanged, its arguments are not checked again.
+    """
     found = inspect(
         node,
         experiment,
@@ -172,5 +177,8 @@ def prepare(
         own_run=own_run,
         allow_kill=yes,
     )
-    notes = check_arguments(node, experiment, found.facts, [arm.name for arm in found.arms], found.sets)
-    return Prepared(found.facts, replace(plan, warnings=(*plan.warnings, *notes)))
+    if seen is not None and seen.facts.tree == found.facts.tree:
+        notes = seen.notes  # the same bytes under the same interpreter: the arguments were parsed there
+    else:
+        notes = check_arguments(node, experiment, found.facts, [arm.name for arm in found.arms], found.sets)
+    return Prepared(found.facts, replace(plan, warnings=(*plan.warnings, *notes)), notes)

@@ -96,6 +96,7 @@ class Session:
         self.started_utc = utc_now()
         self.node: Node | None = None
         self.store: RunStore | None = None  # once the node is ours
+        self._seen: Prepared | None = None  # the look before the lock
         self.taking: Taking | None = None
         self.touched = False
 
@@ -165,7 +166,7 @@ class Session:
         if not may_wait:
             refuse_held(status, self.experiment.node.host, self.start.run_id)
         if status.lock is None and not status.journals:
-            self._prepare(node)
+            self._seen = self._prepare(node)
 
     def _prepare(self, node: Node, *, own_run: str | None = None) -> Prepared:
         return prepare(
@@ -175,6 +176,7 @@ class Session:
             done=self.start.done,
             own_run=own_run,
             yes=self.options.yes,
+            seen=self._seen,
         )
 
     def _open_store(self, prepared: Prepared) -> None:
