@@ -21,6 +21,7 @@ from . import (
     release,
     restore,
     server,
+    workfile,
 )
 from .children import Children
 from .ending import Ended
@@ -29,7 +30,7 @@ from .logfile import LogFile
 from .procs import Identity, Stat
 from .sampler import Sampler
 from .server import Launch, Server
-from .wire import AgentError, Message, all_of, sha256_hex
+from .wire import AgentError, Message, all_of, sha256_hex, unpack_text
 
 _GPU_BASELINE_TIMEOUT_S = 5.0
 _GROWING_S = 120.0
@@ -82,6 +83,11 @@ class Deeds:
         if result.problems:
             raise restore.dirty_error(result.problems)
         return {"restored": result.restored, "verified": True}
+
+    def put(self, given: Message) -> Message:
+        result = workfile.put(self.journal, args.text(given, "path"), unpack_text(given.get("z")))
+        self._log.write("wrote {path}".format(**result))
+        return result
 
     def _refuse_while_serving(self, what: str) -> None:
         if self.server is not None and self.server.poll() is None:

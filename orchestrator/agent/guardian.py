@@ -147,6 +147,7 @@ class Guardian:
         acting: Dict[str, Callable[[Message], Message]] = {
             "apply": deeds.apply,
             "free": deeds.free,
+            "put": deeds.put,
             "start": deeds.start,
             "stop": deeds.stop,
             "sample": deeds.sample,

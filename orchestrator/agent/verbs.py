@@ -29,7 +29,7 @@ from .wire import AgentError, Message, pack
 
 _READ_LIMIT_BYTES = 16 * 1024 * 1024
 _TAIL_LIMIT_BYTES = 4 * 1024 * 1024
-FORWARDED = frozenset(["apply", "verify", "free", "start", "server", "stop", "sample", "restore"])
+FORWARDED = frozenset(["apply", "verify", "free", "put", "start", "server", "stop", "sample", "restore"])
 
 
 class Context:

@@ -102,6 +102,10 @@ class ActingVerbs(Calls):
         }
         return self._call(replies.Started, "start", args, timeout_s)
 
+    def put(self, path: str, data: bytes) -> replies.Put:
+        """A small file below the run's work folder; it goes with that folder."""
+        return self._call(replies.Put, "put", {"path": path, **content(data)}, QUICK_S)
+
     def server(self, *, timeout_s: float = QUICK_S) -> replies.ServerState:
         return self._call(replies.ServerState, "server", {}, timeout_s)
 

@@ -284,6 +284,12 @@ class Unwound:
 
 
 @dataclass(frozen=True)
+class Put:
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Sampled:
     note: str | None
 
