@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,83 +22,106 @@ from orchestrator.demo.engine.timing import (
     DraftShape,
     Timing,
     interpolate,
-    mean_length,
-    rate_for_length,
 )
-from orchestrator.demo.fit import Measured, fit, predicted_tps, step_ms
+from orchestrator.demo.fit import Measured, fit, fit_prefill, predicted_tps, read_points
 from orchestrator.demo.fit import main as fit_main
+from orchestrator.errors import UsageError
 
+REAL = Path(__file__).resolve().parents[2] / "results" / "examples" / "h200-timing-0.5.11"
 SHAPE = DraftShape(steps=3, topk=1, draft_tokens=4, worker="v2")
-MEASURED_PLAIN = {1: 218, 2: 436, 8: 1653, 16: 2995, 32: 6023, 64: 10982}
-MEASURED_EAGLE3 = {1: 288, 2: 587, 4: 1106, 8: 1954, 16: 2590, 32: 4284, 64: 6145}
-PLAIN = [Measured(c, tps, 192, 35) for c, tps in MEASURED_PLAIN.items()]
-EAGLE3 = [Measured(c, tps, 192, 35, 2.0) for c, tps in MEASURED_EAGLE3.items()]
+ARMS = {"none": None, "static": SHAPE}
+FITTED = (1, 4, 16, 64)
 
 
-@pytest.mark.parametrize("point", PLAIN, ids=lambda p: f"c{p.concurrency}")
-def test_plain_steps_give_the_measured_throughput(point: Measured) -> None:
-    assert predicted_tps(point, Timing.load()) == pytest.approx(point.output_tps, rel=0.01)
+def made(concurrency: int, timing: Timing, shape: DraftShape | None = None, accept: float = 1.0) -> Measured:
+    """A point as a server with exactly these figures would give it."""
+    step_ms = timing.plain_ms(concurrency) if shape is None else timing.speculative_ms(concurrency, shape)
+    point = Measured(concurrency, 1.0, step_ms / accept / 1000, 192, 35, accept)
+    return replace(point, output_tps=predicted_tps(point, timing, shape))
 
 
-@pytest.mark.parametrize("point", EAGLE3, ids=lambda p: f"c{p.concurrency}")
-def test_speculative_steps_give_the_measured_throughput_at_accept_length_2(point: Measured) -> None:
-    assert predicted_tps(point, Timing.load(), SHAPE) == pytest.approx(point.output_tps, rel=0.01)
+@pytest.mark.parametrize("arm", ARMS)
+def test_its_figures_are_those_of_the_real_run(arm: str) -> None:
+    points = read_points(REAL, arm)
+    assert [point.concurrency for point in points] == [1, 2, 4, 8, 16, 32, 64]
+    for point in points:
+        assert predicted_tps(point, Timing.load(), ARMS[arm]) == pytest.approx(point.output_tps, rel=0.05)
 
 
-@pytest.mark.parametrize(("points", "shape"), [(PLAIN, None), (EAGLE3, SHAPE)], ids=["plain", "eagle3"])
-def test_half_of_the_points_predict_the_others_within_15_percent(
-    points: list[Measured], shape: DraftShape | None
-) -> None:
-    half = points[::2]
-    fitted = fit(half if shape is None else [], half if shape else [], Timing.load())
-    for point in points[1::2]:
-        assert predicted_tps(point, fitted, shape) == pytest.approx(point.output_tps, rel=0.15)
+@pytest.mark.parametrize("arm", ARMS)
+def test_half_of_the_real_points_predict_all_of_them_within_15_percent(arm: str) -> None:
+    halves = [[p for p in read_points(REAL, name) if p.concurrency in FITTED] for name in ARMS]
+    fitted = fit(*halves, Timing.load())
+    for point in read_points(REAL, arm):
+        assert predicted_tps(point, fitted, ARMS[arm]) == pytest.approx(point.output_tps, rel=0.15)
 
 
-def test_a_fit_finds_the_step_times_that_made_the_points() -> None:
+def test_a_fit_finds_the_figures_that_made_the_points() -> None:
     truth = Timing.load()
-    made = [Measured(c, predicted_tps(Measured(c, 1, 100, 50), truth), 100, 50) for c in (1, 16, 64)]
-    assert [step_ms(point, truth) for point in made] == pytest.approx(
-        [truth.plain_ms(c) for c in (1, 16, 64)]
-    )
-
-
-def test_a_run_folder_becomes_a_timing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def metrics(tps: float, accept: float | None) -> dict[str, object]:
-        return {"output_tps": {"value": tps}, "accept_length": {"value": accept} if accept else None}
-
-    arms = {"baseline": (PLAIN, None), "eagle3": (EAGLE3, 2.0)}
-    summary: dict[str, dict[str, object]] = {"arms": {}}
-    for arm, (points, accept) in arms.items():
-        entries = []
-        for index, point in enumerate(points):
-            entries.append(
-                {
-                    "index": index,
-                    "concurrency": point.concurrency,
-                    "metrics": metrics(point.output_tps, accept),
-                }
-            )
-            load = {"phases": {"load": {"ok": 4}}, "tokens": {"output": 4 * 192, "prompt": 4 * 35}}
-            file = tmp_path / "arms" / arm / "boot-1" / f"point-{index:02d}-c{point.concurrency}.meta.json"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps({"load": {"summary": load}}))
-        summary["arms"][arm] = {"points": entries}
-    (tmp_path / "summary.json").write_text(json.dumps(summary))
-    assert fit_main([str(tmp_path), "--plain", "baseline", "--speculative", "eagle3"]) == 0
-    fitted = Timing(json.loads(capsys.readouterr().out))
-    for batch in MEASURED_EAGLE3:
+    plain = [made(c, truth) for c in (1, 16, 64)]
+    static = [made(c, truth, SHAPE, 2.0) for c in (1, 16, 64)]
+    fitted = fit(plain, static, Timing.load())
+    for batch in (1, 16, 64):
+        assert fitted.plain_ms(batch) == pytest.approx(truth.plain_ms(batch), rel=1e-3)
         assert fitted.speculative_ms(batch, SHAPE) == pytest.approx(
-            Timing.load().speculative_ms(batch, SHAPE), rel=0.01
+            truth.speculative_ms(batch, SHAPE), rel=1e-3
         )
+    assert fitted.prefill_ms(1000) == pytest.approx(truth.prefill_ms(1000), rel=1e-2)
+
+
+def test_a_prefill_has_no_negative_part() -> None:
+    ramp = [
+        replace(made(c, Timing.load()), output_tps=c * 192 / (0.8 + 0.001 * c * c), tpot_s=0.004)
+        for c in (1, 16, 64)
+    ]
+    assert fit_prefill(ramp)[0] == 0.0
+    shrinking = [
+        replace(p, output_tps=p.concurrency * 192 / (0.9 - 0.001 * p.concurrency), tpot_s=0.004) for p in ramp
+    ]
+    assert fit_prefill(shrinking)[1] == 0.0
+
+
+def test_one_size_of_prefill_is_all_launch() -> None:
+    point = made(16, Timing.load())
+    assert fit_prefill([point, point]) == (pytest.approx(point.prefill_ms / 2), 0.0)
+
+
+def test_a_server_that_could_speculate_and_does_not_gives_the_fallback_factor() -> None:
+    plain = [made(c, Timing.load()) for c in (1, 16)]
+    idle = [replace(point, tpot_s=point.tpot_s * 1.25) for point in plain]
+    fitted = fit(plain, [], Timing.load(), idle=idle)
+    assert fitted.plain_ms(16, speculation_loaded=True) == pytest.approx(1.25 * fitted.plain_ms(16))
+
+
+def test_the_figures_are_what_the_command_makes_of_the_real_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit_main([str(REAL), "--plain", "none", "--speculative", "static", "--idle", "always-plain"]) == 0
+    made_anew, kept = json.loads(capsys.readouterr().out), json.loads(DEFAULT_FILE.read_text())
+    for mode in ("plain", "speculative"):
+        assert made_anew["step_ms"][mode]["points"] == kept["step_ms"][mode]["points"]
+    for name in ("prefill_ms", "prefill_token_us", "fallback_factor"):
+        assert made_anew[name]["value"] == kept[name]["value"]
+
+
+def test_an_arm_that_the_run_lacks_is_named() -> None:
+    with pytest.raises(UsageError, match=r"no arm eagle3; there are none, static, dynamic, always-plain"):
+        read_points(REAL, "eagle3")
+
+
+def test_points_that_are_not_valid_are_not_fitted(tmp_path: Path) -> None:
+    summary = json.loads((REAL / "summary.json").read_text())
+    for point in summary["arms"]["none"]["points"]:
+        point["valid"] = point["concurrency"] == 8
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    (tmp_path / "arms").symlink_to(REAL / "arms")
+    assert [point.concurrency for point in read_points(tmp_path, "none")] == [8]
 
 
 def test_speculation_wins_at_low_load_and_loses_at_high_load() -> None:
     timing = Timing.load()
-    gain = {b: 2 * timing.plain_ms(b) / timing.speculative_ms(b, SHAPE) for b in (1, 8, 16, 64)}
+    gain = {b: 2 * timing.plain_ms(b) / timing.speculative_ms(b, SHAPE) for b in (1, 8, 32, 64)}
     assert gain[1] > 1.2
     assert gain[8] > 1.1
-    assert gain[16] < 0.95
+    assert gain[32] < 0.9
     assert gain[64] < 0.6
 
 
@@ -123,8 +147,18 @@ def test_between_points_it_is_linear_and_beyond_them_the_slope_goes_on(x: float,
 
 
 @pytest.mark.parametrize("length", [1.0, 1.5, 2.0, 3.4, 4.0])
-def test_an_accept_rate_is_found_for_a_mean_accept_length(length: float) -> None:
-    assert mean_length(rate_for_length(length, 3), 3) == pytest.approx(length, abs=1e-6)
+def test_a_fixed_accept_length_is_met_in_the_mean_by_steps_of_neighbouring_whole_numbers(
+    length: float,
+) -> None:
+    drafting = Drafting(SHAPE, 0.55, length)
+    taken = [drafting.fixed(step) or 0 for step in range(1000)]
+    assert sum(taken) / 1000 == pytest.approx(length, abs=1e-3)
+    assert set(taken) <= {int(length), int(length) + 1}
+
+
+@pytest.mark.parametrize(("asked", "given"), [(0.5, 1), (9.0, 4)])
+def test_a_fixed_accept_length_is_held_within_what_one_step_can_give(asked: float, given: int) -> None:
+    assert Drafting(SHAPE, 0.55, asked).fixed(7) == given
 
 
 def test_steps_accept_the_mean_length_that_the_rate_promises() -> None:
@@ -133,7 +167,7 @@ def test_steps_accept_the_mean_length_that_the_rate_promises() -> None:
     while position < 40_000:
         position += answer.accepted(position, 0.55, 4)
         steps += 1
-    assert position / steps == pytest.approx(mean_length(0.55, 3), rel=0.02)
+    assert position / steps == pytest.approx(1 + 0.55 + 0.55**2 + 0.55**3, rel=0.02)
 
 
 def test_text_is_the_join_of_the_texts_of_tokens() -> None:

@@ -203,8 +203,8 @@ class _Server:
             int(args["speculative_num_draft_tokens"]),
             self._resolved.worker,
         )
-        simulated = os.environ.get("SGLANG_SIMULATE_ACC_LEN")
-        return Drafting(shape, self._timing.accept_rate(shape, float(simulated) if simulated else None))
+        simulated = float(os.environ.get("SGLANG_SIMULATE_ACC_LEN") or -1)
+        return Drafting(shape, self._timing.accept_rate(shape), simulated if simulated > 0 else None)
 
 
 _DEFAULT_TIMING = Path(__file__).with_name("timing.json")

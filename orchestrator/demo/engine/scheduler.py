@@ -33,10 +33,22 @@ class Limits:
 
 @dataclass(frozen=True)
 class Drafting:
-    """How a speculating server drafts. `rate`: chance that a draft token is right."""
+    """How a speculating server drafts. `rate`: chance that a draft token is right.
+
+    `length`: with it, acceptance is not drawn by request; every request of a step takes the same number of tokens, the
+    number of one step or the next whole one, and `length` in the mean (SGLANG_SIMULATE_ACC_LEN, "match-expected").
+    """
 
     shape: DraftShape
     rate: float
+    length: float | None = None
+
+    def fixed(self, step: int) -> int | None:
+        """Tokens that each request takes in the given step, counted from 0; None: as its own drafts turn out."""
+        if self.length is None:
+            return None
+        length = min(max(self.length, 1.0), float(self.shape.longest))
+        return int((step + 1) * length) - int(step * length)
 
 
 class Chooser(Protocol):
@@ -76,6 +88,7 @@ class Scheduler:
         self._timing = timing
         self._faults = faults
         self._log = log
+        self._verified = 0
         self._wake = asyncio.Event()
 
     @property
@@ -181,7 +194,9 @@ class Scheduler:
         if speculate and self.drafting is not None:
             self._maybe_crash(len(batch))
             await self.pacer.spend(self._timing.speculative_ms(len(batch), self.drafting.shape))
-            tokens = sum(self._verify(request, self.drafting) for request in batch)
+            fixed = self.drafting.fixed(self._verified)
+            self._verified += 1
+            tokens = sum(self._verify(request, self.drafting, fixed) for request in batch)
         else:
             loaded = self.drafting is not None
             await self.pacer.spend(self._timing.plain_ms(len(batch), speculation_loaded=loaded))
@@ -198,12 +213,14 @@ class Scheduler:
             return False
         return True if self.fallback is None else self.fallback.decide(batch)
 
-    def _verify(self, request: Request, drafting: Drafting) -> int:
+    def _verify(self, request: Request, drafting: Drafting, fixed: int | None) -> int:
         """One draft-and-verify step of a request: the accepted drafts and the bonus token."""
         if request.finished:
             return 0
         position = len(request.output)
-        grown = request.grow(request.answer.accepted(position, drafting.rate, drafting.shape.longest))
+        grown = request.grow(
+            fixed or request.answer.accepted(position, drafting.rate, drafting.shape.longest)
+        )
         request.verify_steps += 1
         request.accepted_drafts += grown - 1
         return grown

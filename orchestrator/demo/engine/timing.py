@@ -69,26 +69,7 @@ class Timing:
         per_token = self.parameters["prefill_token_us"]["value"] / 1000
         return float(self.parameters["prefill_ms"]["value"] + new_tokens * per_token)
 
-    def accept_rate(self, shape: DraftShape, simulated_length: float | None) -> float:
-        """Chance that a draft token is right. `simulated_length` (tokens a step) wins over the parameters."""
-        if simulated_length is not None and simulated_length > 0:
-            return rate_for_length(simulated_length, shape.steps)
+    def accept_rate(self, shape: DraftShape) -> float:
+        """Chance that a draft token is right."""
         rates = self.parameters["accept_rate"]
         return float(rates["topk_1"] if shape.topk == 1 else rates["topk_more"])
-
-
-def mean_length(rate: float, steps: int) -> float:
-    """Mean tokens a step: 1 + rate + rate**2 + ... + rate**steps."""
-    return sum(rate**k for k in range(steps + 1))
-
-
-def rate_for_length(length: float, steps: int) -> float:
-    """The accept rate whose mean length is `length`, held within 1 and steps + 1."""
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        if mean_length(middle, steps) < length:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
