@@ -14,7 +14,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 TOOL = "nvidia-smi"
 TOOL_TIMEOUT_S = 15.0
 DEVICES = "/dev/nvidia[0-9]*"
-_MIB = re.compile(r"(\d+)\s*MiB\Z")
+_MIB = re.compile(r"([0-9]+)\s*MiB\Z")
+_NUMBER = re.compile("[0-9]{1,10}\\Z")  # str.isdigit also takes digits that int does not
 _FIELD_LIMIT = 200
 
 
@@ -72,7 +73,7 @@ def parse(text: str) -> Picture:
         gpus.append(gpu)
         processes += _processes(node, gpu)
     attached = _word(root, "attached_gpus")
-    if attached.isdigit() and int(attached) != len(gpus):
+    if _NUMBER.match(attached) and int(attached) != len(gpus):
         raise Unreadable("it says {} GPUs and lists {}".format(attached, len(gpus)))
     return Picture(gpus, processes)
 
@@ -92,7 +93,7 @@ def _processes(node: ElementTree.Element, gpu: Gpu) -> List[GpuProcess]:
     found = []
     for item in listing.findall("process_info"):
         pid = _word(item, "pid")
-        if not pid.isdigit() or len(pid) > 10:
+        if not _NUMBER.match(pid):
             raise Unreadable("a process of GPU {} has pid {!r:.40}".format(gpu.index, pid))
         kind = _word(item, "type") or "?"
         found.append(

@@ -6,10 +6,9 @@ dynamic-disable patch and the native adaptive mode log each switch.
 
 from __future__ import annotations
 
-import csv
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -17,12 +16,12 @@ from orchestrator.analysis.validity import GpuWindow
 from orchestrator.model.result import BootTrace, Series
 
 _WORTH = re.compile(r"Decode batch|dynspec: speculation|Switch adaptive")
-_STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,](\d+))?((?: [A-Z]{2,4}\d+)*)\]")
-_RUNNING = re.compile(r"Decode batch.*?#running-req: (\d+)")
-_ACCEPT = re.compile(r"accept len: (\d+(?:\.\d+)?)")
-_RATE = re.compile(r"gen throughput \(token/s\): (\d+(?:\.\d+)?)")
-_PATCH_SWITCH = re.compile(r"dynspec: speculation (on|off) batch=(\d+)")
-_NATIVE_SWITCH = re.compile(r"Switch adaptive runtime state: steps (\d+) -> (\d+)")
+_STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,](\d+))?((?: [A-Z]{2,4}\d+)*)\]", re.ASCII)
+_RUNNING = re.compile(r"Decode batch.*?#running-req: (\d{1,9})\b")
+_ACCEPT = re.compile(r"accept len: (\d{1,9}(?:\.\d+)?)\b")
+_RATE = re.compile(r"gen throughput \(token/s\): (\d{1,9}(?:\.\d+)?)\b")
+_PATCH_SWITCH = re.compile(r"dynspec: speculation (on|off) batch=(\d{1,9})\b")
+_NATIVE_SWITCH = re.compile(r"Switch adaptive runtime state: steps (\d{1,9}) -> (\d{1,9})\b")
 
 
 @dataclass(frozen=True)
@@ -63,15 +62,18 @@ def read_log(lines: Iterable[str]) -> Trace:
     rank: str | None = None
     samples: list[Sample] = []
     switches: list[Switch] = []
+    t_s = 0.0
     for line in lines:
         if start is not None and not _WORTH.search(line):
             continue
         stamp = _STAMP.match(line)
         if not stamp:
             continue
-        now = _time(stamp)
+        now, own = _time(stamp), stamp[3].strip()
+        if now is None:
+            continue
         start = start or now
-        t_s, own = (now - start).total_seconds(), stamp[3].strip()
+        t_s = max(t_s, (now - start).total_seconds())  # a clock that is set back stands still here
         if (switch := _switch(line, t_s)) is not None:
             switches.append(switch)
         elif (running := _RUNNING.search(line)) and rank in (None, own):
@@ -80,8 +82,11 @@ def read_log(lines: Iterable[str]) -> Trace:
     return Trace(rank or "", tuple(samples), tuple(switches), start)
 
 
-def _time(stamp: re.Match[str]) -> datetime:
-    moment = datetime.fromisoformat(stamp[1])
+def _time(stamp: re.Match[str]) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(stamp[1])
+    except ValueError:
+        return None  # digits of the right shape that are no date
     return moment.replace(microsecond=int(stamp[2].ljust(6, "0")[:6])) if stamp[2] else moment
 
 
@@ -126,7 +131,7 @@ def _lag_s(log_start: datetime | None, gpu: Sequence[str]) -> float:
 
     The log has the node's wall clock without a zone and the samples have UTC: whole zones are taken out.
     """
-    first = next(csv.DictReader(gpu), None)
+    first = next(_rows(gpu), None)
     utc_s = _float(first.get("utc_s")) if first else None
     elapsed_s = _float(first.get("elapsed_s")) if first else None
     if log_start is None or utc_s is None or elapsed_s is None:
@@ -149,7 +154,7 @@ def read_gpu_csv(lines: Iterable[str]) -> tuple[Series, ...]:
 
     A value that is no number (`[N/A]`, `[Not Supported]`) is a gap. A torn last line is left out.
     """
-    rows = list(csv.DictReader(lines))
+    rows = list(_rows(lines))
     found = []
     for column, (name, unit) in GPU_COLUMNS.items():
         by_time: dict[float, list[float]] = {}
@@ -182,7 +187,7 @@ def gpu_window(lines: Iterable[str], begin_utc_s: float, end_utc_s: float) -> Gp
     """What limited the clocks between two moments; None where the samples do not tell."""
     seen: set[str] = set()
     told = False
-    for row in csv.DictReader(lines):
+    for row in _rows(lines):
         at = _float(row.get("utc_s"))
         mask = next((row[name] for name in _EVENT_COLUMNS if row.get(name)), None)
         if at is None or mask is None or not begin_utc_s <= at <= end_utc_s:
@@ -196,11 +201,23 @@ def gpu_window(lines: Iterable[str], begin_utc_s: float, end_utc_s: float) -> Gp
     return GpuWindow(frozenset(seen)) if told else None
 
 
+def _rows(lines: Iterable[str]) -> Iterator[dict[str, str]]:
+    """By column name, the lines that have all columns. The sampler quotes nothing, so this is plain splitting."""
+    names: list[str] | None = None
+    for line in lines:
+        cells = line.strip().split(",")
+        if names is None:
+            names = cells
+        elif len(cells) == len(names):
+            yield dict(zip(names, cells, strict=True))
+
+
 def _float(text: str | None) -> float | None:
     try:
-        return float(text) if text else None
+        value = float(text) if text else None
     except ValueError:
         return None
+    return value if value is not None and abs(value) < 1e15 else None  # not for inf and nan either
 
 
 def thin(series: Series, most: int = 240) -> Series:

@@ -6,11 +6,13 @@ of each chunk. The places of the payload are noted, so that nothing has to be pa
 
 from __future__ import annotations
 
+import re
 from array import array
 from typing import Optional
 
 _MAX_HEAD = 65536
 _MAX_LINE = 4096
+_MAX_BODY = 1 << 40  # far beyond any response; places in it still fit their arrays
 
 
 class FramingError(ValueError):
@@ -82,7 +84,7 @@ class Framing:
     def _read_head(self, head: str) -> None:
         lines = head.split("\r\n")
         words = lines[0].split(" ", 2)
-        if not lines[0].startswith("HTTP/1.") or len(words) < 2 or not words[1].isdigit():
+        if not lines[0].startswith("HTTP/1.") or len(words) < 2 or not re.fullmatch("[0-9]{3}", words[1]):
             raise FramingError(f"not an HTTP/1 status line: {lines[0][:60]!r}")
         self.status = int(words[1])
         fields = [line.partition(":") for line in lines[1:]]
@@ -94,7 +96,7 @@ class Framing:
     def _plain(self, raw: bytearray) -> None:
         if not self.segments:
             length = "0" if self.status in (204, 304) else self.headers.get("content-length", "")
-            if length and not length.isdigit():
+            if length and not re.fullmatch("[0-9]{1,12}", length):
                 raise FramingError(f"content-length is {length[:20]!r}")
             self.until_close = not length
             self.segments.extend((self._at, self._at + int(length or 0)))
@@ -117,6 +119,8 @@ class Framing:
                 size = -1
             if size <= 0:
                 size = _odd_size(raw[at:line_end])
+            if size > _MAX_BODY:
+                raise FramingError(f"chunk size is {bytes(raw[at : at + 20])!r}")
             at = line_end + 2
             if size == 0:
                 self._in_trailer = True

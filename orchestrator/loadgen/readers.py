@@ -12,6 +12,9 @@ from typing import Any, Optional
 
 from .bodies import CHAT, COMPLETIONS
 
+_MOST_TOKENS = 10**12  # a count beyond is no count
+_WORD_LENGTH = 40  # of a reason to finish; a record has room for words, not for texts
+
 
 class Reader:
     """Folds events. `take` returns true when the event carried generated output; `told` is its own count of tokens."""
@@ -74,8 +77,8 @@ class ChatReader(Reader):
         choice = choices[0]
         finish = choice.get("finish_reason")
         if finish is not None:
-            self.finish = finish
-        pieces = self._pieces(choice)
+            self.finish = _text(finish)[:_WORD_LENGTH]
+        pieces = [_text(piece) for piece in self._pieces(choice)]
         self._text += pieces
         return bool(pieces)
 
@@ -109,8 +112,10 @@ class GenerateReader(Reader):
         text, ids = event.get("text"), event.get("output_ids")
         more = self._meta(event.get("meta_info") or {})
         if text:
-            self._texts.append(text)
+            self._texts.append(_text(text))
         if ids:
+            if type(ids) is not list:
+                raise TypeError("output_ids is no list")
             self._ids.append(ids)
         # The token count tells growth, since text and ids repeat; without one, any content is output.
         return bool(text or ids) if more is None else more and bool(text or ids)
@@ -122,7 +127,7 @@ class GenerateReader(Reader):
         self.cached_tokens = _count(meta, "cached_tokens", self.cached_tokens)
         finish = meta.get("finish_reason")
         if finish is not None:
-            self.finish = finish.get("type") if isinstance(finish, dict) else str(finish)
+            self.finish = _text(finish["type"] if isinstance(finish, dict) else finish)[:_WORD_LENGTH]
             if self.finish == "abort" and isinstance(finish, dict) and finish.get("message"):
                 self.error = f"aborted: {finish['message']}"
         self._speculation(meta)
@@ -163,7 +168,13 @@ def reader_for(endpoint: str) -> Reader:
 
 def _count(source: "dict[str, Any]", key: str, known: Optional[int]) -> Optional[int]:
     value = source.get(key)
-    return value if type(value) is int else known
+    return value if type(value) is int and 0 <= value <= _MOST_TOKENS else known
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError("not text")
+    return str(value)
 
 
 def _sha256(text: str) -> str:

@@ -12,7 +12,14 @@ from .readers import Reader, reader_for
 
 _RECORD_BYTES = 500
 _DONE = b"[DONE]"
-_NOT_THE_API = (AttributeError, IndexError, KeyError, TypeError)  # JSON, but of no shape that the API has
+_NOT_JSON = (ValueError, RecursionError)  # the latter: brackets by the thousand
+_NOT_THE_API = (
+    AttributeError,
+    IndexError,
+    KeyError,
+    RecursionError,
+    TypeError,
+)  # JSON, but of no shape that the API has
 
 
 class Reading:
@@ -60,11 +67,11 @@ class Reading:
         stamps = stamps_of(
             ends[: len(parsed)], exchange.framing.segments, exchange.read_ends, exchange.stamps
         )
-        for event, stamp_ns in zip(parsed, stamps):
+        for event, stamp_ns, data in zip(parsed, stamps, datas):
             try:
                 is_output = reader.take(event)
             except _NOT_THE_API:
-                wrong = wrong or f"malformed event: {_short(_dump(event).encode())}"
+                wrong = wrong or f"malformed event: {_short(data)}"
                 continue
             if is_output:
                 output_ns.append(stamp_ns)
@@ -144,13 +151,13 @@ def _parse(datas: "list[bytes]") -> "Tuple[list[Any], Optional[str]]":
         together = json.loads(b"[" + b",".join(datas) + b"]")
         if len(together) == len(datas):  # else some event was not one value
             return together, None
-    except ValueError:
+    except _NOT_JSON:
         pass
     parsed: "list[Any]" = []
     for data in datas:
         try:
             parsed.append(json.loads(data))
-        except ValueError:
+        except _NOT_JSON:
             return parsed, f"malformed event: {_short(data)}"
     return parsed, None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -53,8 +53,8 @@ class GpuNow:
 def newest(header: str, tail: Iterable[str]) -> tuple[GpuNow, ...]:
     """All GPUs at the last time stamp that is whole; a torn first or last line is left out."""
     names = header.strip().split(",")
-    rows = [row for row in csv.reader(tail) if len(row) == len(names)]
-    if not rows:
+    rows = [row for line in tail if len(row := line.strip().split(",")) == len(names)]
+    if not rows or not {"elapsed_s", "index"} <= set(names):
         return ()
     records = [dict(zip(names, row, strict=True)) for row in rows]
     last = records[-1]["elapsed_s"]
@@ -66,7 +66,7 @@ def newest(header: str, tail: Iterable[str]) -> tuple[GpuNow, ...]:
             _number(record.get("utilization.gpu")),
         )
         for record in records
-        if record["elapsed_s"] == last and record["index"].isdigit()
+        if record["elapsed_s"] == last and re.fullmatch("[0-9]{1,6}", record["index"])
     )
 
 
