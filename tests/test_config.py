@@ -144,8 +144,8 @@ class TestSet:
             ("name.first=a", "--set name.first: `name` is not a mapping, so nothing can be set below it"),
             ("node.gpus=[0", "--set node.gpus: not YAML: did not find expected ',' or ']'"),
             (
-                "sweep.share_boot=true",
-                "--set sweep.share_boot: `true` is not in this version: sharing one boot between arms",
+                "node.patch_mode=overlay",
+                "--set node.patch_mode: `overlay` is not in this version: serving from a patched copy of the tree",
             ),
         ],
     )
@@ -169,9 +169,9 @@ def test_patch_names_are_left_alone_when_the_carried_ones_are_not_given():
 
 
 def test_a_feature_is_read_once_it_is_taken_off_the_list():
-    text = BASE + "  share_boot: true\n"
+    text = BASE.replace("host: gpu-1", "host: gpu-1\n  patch_mode: overlay")
     experiment = load_experiment(text, name="x.yaml", lacking=()).experiment
-    assert experiment.sweep.share_boot
+    assert experiment.node.patch_mode == "overlay"
 
 
 def test_the_list_of_lacking_features_names_real_keys():

@@ -80,7 +80,7 @@ def test_every_key_of_every_section_is_explained():
         ("report.formats", ["pdf"]),
         ("gate", {"metric": "output_tsp"}),
         ("node.patch_mode", "overlay"),
-        ("sweep.share_boot", True),
+        ("sweep.share_boot", "yes"),
         ("arms", {"preset": "speculation"}),
         ("node.lease", 120),
         ("node.gpus", [0, 0]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.analysis.crossover import Crossover, by_concurrency, crossover
@@ -26,12 +26,12 @@ class ThresholdCost:
 
 @dataclass(frozen=True)
 class Study:
-    """`boot_order`: (arm, boot) as they ran. `share_boot`: arms differing only in threshold shared their boots."""
+    """`boot_order`: (arm, boot) as they ran. `shared`: groups of arms that were measured in the same boots."""
 
     folded: Mapping[str, ArmSummary]
     parts: Roles
     boot_order: Sequence[tuple[str, int]] = ()
-    share_boot: bool = False
+    shared: Sequence[Collection[str]] = ()
 
     def compare(self, a: str, b: str, metric: str, floor: float = 1.0) -> Comparison | None:
         """None where one of the arms has no valid value."""
@@ -105,6 +105,4 @@ class Study:
         return Side(name, by_concurrency(side.values, concurrency), side.order)
 
     def _shared(self, a: str, b: str) -> bool:
-        """Arms that may share boots: both dynamic, or a dynamic one and its static one."""
-        both = a in self.parts.dynamic and b in self.parts.dynamic
-        return self.share_boot and (both or self.parts.static_of.get(a) == b)
+        return any(a in group and b in group for group in self.shared)

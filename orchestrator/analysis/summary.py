@@ -6,7 +6,7 @@ numbers under `valid: false`, and nothing is claimed from it. Absent metrics are
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -31,7 +31,7 @@ def summarise(
     *,
     arms: Sequence[Arm] = (),
     boot_order: Sequence[tuple[str, int]] = (),
-    share_boot: bool = False,
+    shared: Sequence[Collection[str]] = (),
     metric: str = HEADLINE,
     arm_notes: Mapping[str, Sequence[str]] | None = None,
     outputs: Mapping[str, Sequence[Outputs]] | None = None,
@@ -39,13 +39,13 @@ def summarise(
     """Fold `points` into the summary.
 
     `arms`: the experiment's, in its order; without them names decide. `boot_order`: (arm, boot) as they ran, for the
-    drift check. `share_boot`: arms that differ only in their threshold were measured in the same boots. `outputs`:
+    drift check. `shared`: groups of arms that were measured in the same boots. `outputs`:
     per arm the digests of each boot (`equality.outputs_of`).
     """
     names = [arm.name for arm in arms] or list(dict.fromkeys(point.arm for point in points))
     parts = roles(arms) if arms else roles_of_names(names)
     folded = {name: fold_arm(name, points, (arm_notes or {}).get(name, ())) for name in names}
-    study = Study(folded, parts, boot_order, share_boot)
+    study = Study(folded, parts, boot_order, shared)
     twins = [study.compare(a, b, metric) for a, b in parts.twins]
     floor = noise_floor([item for item in twins if item])
     verdicts = [study.compare(a, b, metric, floor) for a, b in parts.pairs]
@@ -164,6 +164,7 @@ def _boot_json(boot: PointResult) -> dict[str, Any]:
         "attempted": boot.attempted,
         "warmup_requests": boot.warmup_requests,
         "bodies_sha256": boot.bodies_sha256,
+        **boot.extra,
         "metrics": {name: value for name, value in boot.metrics.items() if value is not None},
     }
 

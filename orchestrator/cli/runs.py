@@ -167,10 +167,10 @@ def smoke(
         seen = inspect(node, checked.experiment, arm)
         run_id = new_run_id(f"smoke-{checked.experiment.name}")
         names = [item.name for item in seen.arms]
-        check_arguments(node, checked.experiment, seen.facts, names, seen.sets)
+        check_arguments(node, seen.experiment, seen.facts, names, seen.sets)
         for patch_set in seen.sets:
             try:
-                smoke_patch_set(node, checked.experiment, seen.facts, patch_set, run_id, events, names)
+                smoke_patch_set(node, seen.experiment, seen.facts, patch_set, run_id, events, names)
             except DynspecError as error:
                 failure = failure or error
         node.clean(run_id=run_id, workdir=checked.experiment.node.workdir)

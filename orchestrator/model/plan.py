@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from orchestrator.model.experiment import EnvValue, FreeRule
+from orchestrator.model.experiment import Arm, EnvValue, FreeRule
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,26 @@ class StartServer:
 
 
 @dataclass(frozen=True)
+class PutFile:
+    """A small file that a server reads at its start. It lies in the run's work folder and goes with it."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class SwitchThreshold:
+    """From here on the running server is `arm`: its threshold is changed while nothing runs, and read back.
+
+    `boot`: the number that its points carry.
+    """
+
+    arm: str
+    boot: int
+    threshold: int
+
+
+@dataclass(frozen=True)
 class StopServer:
     pass
 
@@ -122,7 +142,9 @@ Effect = (
     | ApplyEdits
     | RestoreFiles
     | FreeGpus
+    | PutFile
     | StartServer
+    | SwitchThreshold
     | StopServer
     | WaitReady
     | Canary
@@ -143,11 +165,15 @@ class Step:
 
 @dataclass(frozen=True)
 class BootPlan:
-    """One server boot: arm, boot number (1-based, per arm) and the tree it needs."""
+    """One server boot: arm, boot number (1-based, per arm) and the tree it needs.
+
+    `shares`: all arms that are measured in it, in that order, where it is shared; `arm` is the one it is started as.
+    """
 
     arm: str
     boot: int
     patch_set: str
+    shares: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -172,6 +198,9 @@ class Plan:
     warnings: tuple[str, ...]
     gpu_minutes: float | None  # None: unknown, no measured step time yet
     gpu_minutes_why: str = ""
+    arms: tuple[Arm, ...] = ()  # as they are served here, which may differ from how they were written
+    modes: dict[str, str] = field(default_factory=dict)  # arm -> how, where it is served otherwise than written
+    unsupported: dict[str, str] = field(default_factory=dict)  # arm -> why it is left out
 
     def patch_set(self, name: str) -> PatchSet:
         return next(item for item in self.patch_sets if item.name == name)

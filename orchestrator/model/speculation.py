@@ -7,6 +7,8 @@ from orchestrator.model.experiment import ArgValue, Arm
 # Releases 0.5.6 to 0.5.23 quietly set --max-running-requests to this (in total) once an algorithm is given.
 SPECULATIVE_RUNNING_LIMIT = 48
 THRESHOLD_FLAG = "speculative-disable-batch-threshold"
+SWITCH_FLAG = "enable-speculative-threshold-switch"  # the running server takes another threshold
+DYNAMIC_PATCH = "dynamic_disable"  # adds both flags
 
 # Flags that dynspec interprets, with the other spellings that SGLang's parser knows for them.
 SPELLINGS: dict[str, tuple[str, ...]] = {

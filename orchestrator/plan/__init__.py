@@ -5,8 +5,18 @@
 
 from __future__ import annotations
 
+from orchestrator.plan.arms import FittedArms, PatchRules, fit_arms, leave_out
 from orchestrator.plan.build import Done, build_plan
 from orchestrator.plan.fit import refuse_locked
 from orchestrator.plan.render import render_plan
 
-__all__ = ["Done", "build_plan", "refuse_locked", "render_plan"]
+__all__ = [
+    "Done",
+    "FittedArms",
+    "PatchRules",
+    "build_plan",
+    "fit_arms",
+    "leave_out",
+    "refuse_locked",
+    "render_plan",
+]

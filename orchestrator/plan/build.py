@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.command import expand_home, launch_argv, server_env
@@ -21,17 +21,20 @@ from orchestrator.model.plan import (
     PatchSet,
     Plan,
     RestoreFiles,
-    RunPoint,
     Smoke,
     StartServer,
     Step,
     StopServer,
+    SwitchThreshold,
     Unlock,
     WaitReady,
 )
+from orchestrator.model.speculation import threshold
+from orchestrator.plan.arms import FittedArms
 from orchestrator.plan.fit import Context, check_fit
 from orchestrator.plan.gpus import may_stop
 from orchestrator.plan.order import boot_order, canary_concurrency
+from orchestrator.plan.sharing import Block, arm_blocks, point_blocks, share_boots
 from orchestrator.workers import worker_path
 
 ORIGINAL = PatchSet("original", (), (), ())
@@ -57,14 +60,26 @@ def build_plan(
     own_run: str | None = None,
     allow_kill: bool = False,
     boot_minutes: Mapping[str, float] | None = None,
+    fitted: FittedArms | None = None,
+    blocks: int = 0,
 ) -> Plan:
     """Every step with its undo, or NodeBusy / DoesNotFit with every reason why not.
 
     `arms`: names to run (empty: all). `patch_workers`: per patch the EAGLE workers it touches. `done`: what
     --resume keeps. `own_run`: this run's id once it holds the lock. `allow_kill`: consent to `free: all`.
-    `boot_minutes`: minutes that one boot of each arm took before, for the estimate of GPU time.
+    `boot_minutes`: minutes that one boot of each arm took before, for the estimate of GPU time. `fitted`: the arms as
+    this tree serves them (None: as written). `blocks`: the repetitions that each boot of shared arms holds (0: boots
+    are repeated instead).
     """
-    chosen = tuple(arm for arm in experiment.arms if not arms or arm.name in arms)
+    fitted = fitted or FittedArms(experiment.arms)
+    chosen = tuple(arm for arm in fitted.arms if not arms or arm.name in arms)
+    groups = share_boots(chosen) if experiment.sweep.share_boot else tuple((arm,) for arm in chosen)
+    chosen = tuple(arm for group in groups for arm in group)
+    if not chosen:
+        raise DoesNotFit(
+            "this tree can serve none of the arms",
+            details=tuple(f"{name}: {why}" for name, why in fitted.unsupported.items()),
+        )
     sets = {arm.name: _set_of(arm, patch_sets) for arm in chosen}
     version = facts.tree.version if facts.tree is not None else None
     context = Context(
@@ -77,26 +92,40 @@ def build_plan(
         may_wait,
         own_run,
         allow_kill,
+        groups,
+        fitted,
     )
-    boots = _boots(context, (done or Done()).points)
+    boots = _boots(context, (done or Done()).points, blocks)
     minutes, why = _gpu_minutes(context, boots, boot_minutes)
     return Plan(
         steps=tuple(_steps(context, boots)),
-        boots=tuple(BootPlan(boot.arm.name, boot.number, boot.patch_set.name) for boot in boots),
+        boots=tuple(BootPlan(boot.arm.name, boot.number, boot.patch_set.name, boot.shares) for boot in boots),
         patch_sets=tuple({item.name: item for item in sets.values()}.values()),
         worker_paths=dict(context.paths),
         warnings=check_fit(context) if boots else (_FINISHED,),
         gpu_minutes=minutes,
         gpu_minutes_why=why,
+        arms=chosen,
+        modes=dict(fitted.modes),
+        unsupported=dict(fitted.unsupported),
     )
 
 
-def _boots(context: Context, done: Collection[tuple[str, int, int]]) -> list[_Boot]:
+def _boots(context: Context, done: Collection[tuple[str, int, int]], blocks: int) -> list[_Boot]:
     """The boots that still have points to measure, in the order in which they run."""
     sweep = context.experiment.sweep
-    ordered = boot_order(context.arms, sweep.repeats)
-    boots = [_Boot(context, arm, number, tuple(_left(sweep, arm, number, done))) for arm, number in ordered]
-    return [boot for boot in boots if boot.points]
+    groups = {group[0].name: group for group in context.groups}
+    boots = []
+    for arm, number in boot_order(
+        tuple(group[0] for group in context.groups), 1 if blocks else sweep.repeats
+    ):
+        group = groups[arm.name]
+        if blocks:
+            planned = point_blocks(group, sweep, blocks, sweep.prompts.seed)
+        else:
+            planned = arm_blocks(group, sweep, number, sweep.prompts.seed)
+        boots.append(_Boot(context, arm, number, _left(planned, done), len(group) > 1))
+    return [boot for boot in boots if boot.blocks]
 
 
 def _set_of(arm: Arm, patch_sets: tuple[PatchSet, ...]) -> PatchSet:
@@ -108,22 +137,33 @@ def _set_of(arm: Arm, patch_sets: tuple[PatchSet, ...]) -> PatchSet:
     raise DoesNotFit(f"arm {arm.name}: no edits were computed for {'+'.join(arm.patches)}")
 
 
-def _left(sweep: Sweep, arm: Arm, boot: int, done: Collection[tuple[str, int, int]]) -> Iterator[RunPoint]:
-    for index, concurrency in enumerate(sweep.concurrency):
-        if (arm.name, boot, index) not in done:
-            yield RunPoint(arm.name, boot, index, concurrency)
+def _left(blocks: Iterable[Block], done: Collection[tuple[str, int, int]]) -> tuple[Block, ...]:
+    """What is still to be measured of each block."""
+    found = []
+    for arm, points in blocks:
+        left = tuple(point for point in points if (point.arm, point.boot, point.index) not in done)
+        if left:
+            found.append((arm, left))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
 class _Boot:
+    """A server that is started as `arm`. `shared`: its threshold is switched before each block."""
+
     context: Context
     arm: Arm
     number: int
-    points: tuple[RunPoint, ...]
+    blocks: tuple[Block, ...]
+    shared: bool
 
     @property
     def patch_set(self) -> PatchSet:
         return self.context.sets[self.arm.name]
+
+    @property
+    def shares(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(arm.name for arm, _ in self.blocks)) if self.shared else ()
 
 
 def _steps(context: Context, boots: list[_Boot]) -> Iterator[Step]:
@@ -171,10 +211,20 @@ def _boot_steps(boot: _Boot, patched: bool, *, free_first: bool) -> Iterator[Ste
     free = [_free(boot.context)]
     yield from (*free, *swap) if free_first else (*swap, *free)
     yield from _launch_steps(boot)
-    for point in boot.points:
-        yield Step("points", point, None, _point_text(boot.context.experiment.sweep, point.concurrency))
+    for arm, points in boot.blocks:
+        if boot.shared:
+            yield _switch(arm, points[0].boot)
+        for point in points:
+            yield Step("points", point, None, _point_text(boot.context.experiment.sweep, point.concurrency))
     text = f"stop {boot.arm.name}; its processes, port and GPU memory are proven gone"
     yield Step("stop", StopServer(), None, text)
+
+
+def _switch(arm: Arm, boot: int) -> Step:
+    wanted = threshold(arm)
+    assert wanted is not None, "arms without a threshold share no boot"
+    text = f"switch to {arm.name}: threshold {wanted}, when nothing runs, read back from every rank"
+    return Step("switch", SwitchThreshold(arm.name, boot, wanted), None, text)
 
 
 def _swap(item: PatchSet) -> Step:
@@ -210,7 +260,11 @@ def _launch_steps(boot: _Boot) -> Iterator[Step]:
         expand_home(node.cwd, facts.home),
         server.port,
     )
-    name = f"{boot.arm.name}, boot {boot.number} of {experiment.sweep.repeats}"
+    file = boot.context.fitted.files.get(boot.arm.name)
+    if file is not None:
+        text = f"write {file.path} for {boot.arm.name}; it goes with the run's folder"
+        yield Step("launch", file, None, text)
+    name = _boot_name(boot)
     yield Step(
         "launch",
         StartServer(boot.arm.name, boot.number, launch),
@@ -223,6 +277,11 @@ def _launch_steps(boot: _Boot) -> Iterator[Step]:
     if canary:
         text = f"canary of {boot.arm.name} at concurrency {', '.join(map(str, canary))}"
         yield Step("canary", Canary(boot.arm.name, canary), None, text)
+
+
+def _boot_name(boot: _Boot) -> str:
+    name = f"{boot.arm.name}, boot {boot.number} of {boot.context.experiment.sweep.repeats}"
+    return f"{name}, shared by {', '.join(boot.shares)}" if boot.shared else name
 
 
 def _point_text(sweep: Sweep, concurrency: int) -> str:

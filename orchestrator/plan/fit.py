@@ -10,7 +10,9 @@ from orchestrator.model.experiment import Arm, Experiment
 from orchestrator.model.facts import Facts, JournalFact
 from orchestrator.model.plan import Edit, PatchSet, WorkerPath
 from orchestrator.model.speculation import gpus_needed
+from orchestrator.plan.arms import FittedArms
 from orchestrator.plan.gpus import count_of, describe, holders, may_stop, occupied_without_holder
+from orchestrator.plan.sharing import Group
 from orchestrator.workers import worker_files
 
 MIN_DISK_MIB = 512  # logs and records of a run, beside the backups
@@ -29,6 +31,8 @@ class Context:
     may_wait: bool = False
     own_run: str | None = None
     allow_kill: bool = False
+    groups: tuple[Group, ...] = ()  # of the arms: those that share a boot
+    fitted: FittedArms = field(default_factory=lambda: FittedArms(()))
 
     @property
     def gpus(self) -> tuple[int, ...] | None:
@@ -246,12 +250,25 @@ def _notes(context: Context) -> Iterator[str]:
     for process in use.graphics:
         yield f"a display keeps memory of a GPU and is left alone: {describe(process)}"
     yield from _file_notes(context)
+    yield from context.fitted.notes
+    yield from _sharing_notes(context)
     for name, path in context.paths.items():
         if path.worker == "unknown":
             yield f"arm {name}: which worker it uses is not known: {path.why}"
     if not facts.gpus:
         yield f"{facts.host} has no GPU that can be seen"
     yield from facts.problems
+
+
+def _sharing_notes(context: Context) -> Iterator[str]:
+    if not context.experiment.sweep.share_boot:
+        return
+    shared = [group for group in context.groups if len(group) > 1]
+    for group in shared:
+        names = ", ".join(arm.name for arm in group)
+        yield f"{names} share boots: one server, whose threshold is switched between them (a within-boot contrast)"
+    if not shared:
+        yield "share_boot has no effect: no two arms with the dynamic_disable patch differ only in their threshold"
 
 
 def _file_notes(context: Context) -> Iterator[str]:

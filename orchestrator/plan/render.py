@@ -58,6 +58,8 @@ def _arms(plan: Plan) -> Iterator[str]:
         yield f"arm      {name}: worker {path.worker}, since {path.why}"
         if name in launches:
             yield f"         {_command(launches[name])}"
+    for name, why in plan.unsupported.items():
+        yield f"arm      {name}: left out, since {why}"
 
 
 def _command(launch: Launch) -> str:

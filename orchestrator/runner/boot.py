@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.errors import PhaseFailed, RemoteError
 from orchestrator.load.point import read_records
 from orchestrator.model.experiment import Arm, Experiment
-from orchestrator.model.plan import Canary, RunPoint
+from orchestrator.model.plan import Canary, RunPoint, SwitchThreshold
 from orchestrator.remote.node import Node
 from orchestrator.remote.replies import LoadReply, ServerState
 from orchestrator.runner.events import Events
@@ -19,6 +19,8 @@ from orchestrator.runner.here import load_from_here
 from orchestrator.runner.loading import Loads
 from orchestrator.runner.readiness import Failed, Ready, Sight, exit_words, judge
 from orchestrator.runner.results import measured
+from orchestrator.runner.served import SHARED_KEY
+from orchestrator.runner.switching import switch_threshold
 from orchestrator.store import RunStore
 
 _POLL_S = 0.5
@@ -46,6 +48,7 @@ class Boot:
     events: Events
     loads: Loads
     started_s: float = field(default_factory=time.monotonic)
+    shared: dict[str, Any] | None = None  # the mark of points in a boot that several arms share
 
     @property
     def port(self) -> int:
@@ -123,6 +126,21 @@ class Boot:
         """True only when the server says that it flushed; it refuses while requests are pending."""
         return self._status("POST", "/flush_cache", timeout_s=30.0) == 200
 
+    def post(self, path: str, body: str) -> int | None:
+        """The status; raises RemoteError where there is none."""
+        return self.node.http("POST", self.port, path, body, timeout_s=30.0).status
+
+    # -- shared boots --------------------------------------------------------------------------------------
+    def become(self, arm: Arm, step: SwitchThreshold) -> None:
+        """The running server is `arm` from here on. Raises PhaseFailed unless every rank has its threshold."""
+        problem = switch_threshold(self, step.threshold)
+        if problem:
+            raise self._failure(f"switch to {arm.name}: {problem}", self._tail())
+        before = self.shared or {"started_as": self.arm.name, "boot": self.number, "place": 0}
+        self.shared = {**before, "threshold": step.threshold, "place": before["place"] + 1}
+        self.arm = arm
+        self.events.emit("switched", arm=arm.name, boot=step.boot, threshold=step.threshold)
+
     # -- canary --------------------------------------------------------------------------------------------
     def canary(self, step: Canary) -> None:
         """A few short greedy requests per concurrency: code that imports may still crash at concurrency 10."""
@@ -147,10 +165,10 @@ class Boot:
     def run_point(self, step: RunPoint) -> None:
         """Warm up, flush, load, scrape, store. A failed request is data; a dead server ends the run."""
         limit_s = self.experiment.limits.point_s
-        name = f"{self.arm.name}-{self.number}-{step.index:02d}-c{step.concurrency}"
+        name = f"{step.arm}-{step.boot}-{step.index:02d}-c{step.concurrency}"
         where = {
-            "arm": self.arm.name,
-            "boot": self.number,
+            "arm": step.arm,
+            "boot": step.boot,
             "index": step.index,
             "concurrency": step.concurrency,
         }
@@ -174,8 +192,9 @@ class Boot:
             "load": reply.summary,
             "server_before": before,
             "server_after": after,
+            **({SHARED_KEY: self.shared} if self.shared else {}),
         }
-        self.store.write_point(self.arm.name, self.number, step.index, step.concurrency, reply.records, meta)
+        self.store.write_point(step.arm, step.boot, step.index, step.concurrency, reply.records, meta)
         self.events.emit("point_done", metrics=metrics.metrics, ok=metrics.ok, failed=metrics.failed, **where)
 
     def _load(self, spec: dict[str, Any], name: str, timeout_s: float, what: str) -> LoadReply:
@@ -198,7 +217,7 @@ class Boot:
             self._raise_if_dead(what, ending=ending)
         except PhaseFailed:
             name = f"point-{step.index:02d}-c{step.concurrency}.partial.jsonl"
-            path = self.store.boot_path(self.arm.name, self.number, name)
+            path = self.store.boot_path(step.arm, step.boot, name)
             self.store.write_bytes(path, self.store.redact.data(reply.records))
             raise
 

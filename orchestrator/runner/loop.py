@@ -30,12 +30,14 @@ from orchestrator.model.plan import (
     MakeReport,
     PatchSet,
     Plan,
+    PutFile,
     RestoreFiles,
     RunPoint,
     Smoke,
     StartServer,
     Step,
     StopServer,
+    SwitchThreshold,
     Unlock,
     WaitReady,
 )
@@ -91,8 +93,13 @@ class Loop:
                 self._apply(patch_set)
             case FreeGpus():
                 self._free(effect)
+            case PutFile(path, text):
+                with self._refusing():
+                    self.node.put(path, text.encode())
             case StartServer():
                 self._start(effect)
+            case SwitchThreshold():
+                self._running().become(self.experiment.arm(effect.arm), effect)
             case WaitReady():
                 self._running().wait_ready()
                 self._confirm(self._running())

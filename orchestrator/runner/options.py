@@ -18,6 +18,7 @@ class RunOptions:
     resume: str | None = None  # run id
     lock_wait_s: float = 0.0
     yes: bool = False  # consent to `free: all`
+    blocks: int = 0  # repetitions inside each boot of arms that share it; 0: boots are repeated
     watchers: tuple[Listener, ...] = field(default=(), repr=False)  # screens that draw what passes
 
 

@@ -26,9 +26,13 @@ from orchestrator.load.point import read_records
 from orchestrator.metrics import PointMetrics, point_metrics
 from orchestrator.model.experiment import Arm, Experiment, Sweep
 from orchestrator.model.result import PointResult
+from orchestrator.runner.served import SHARED_KEY, Home, home_of, served_arms
 from orchestrator.store import RunStore, StoredPoint
 
 DIGEST_CHARS = 16  # of an output's sha256: enough to tell texts apart, and a million of them stay small
+SHARED_NOTE = (
+    "measured in boots shared with other thresholds, switched while the server ran: a within-boot contrast"
+)
 _WORKERS = ("v1", "v2")
 
 
@@ -75,7 +79,10 @@ class _Reader:
     def __init__(self, store: RunStore, experiment: Experiment) -> None:
         self.store = store
         self.sweep = experiment.sweep
-        self.arms = {arm.name: arm for arm in experiment.arms}
+        plan = store.read_json("plan.json")["plan"]
+        self.arms = {arm.name: arm for arm in served_arms(plan, experiment)}
+        self.homes: dict[tuple[str, int], Home] = {}
+        self.sharing: dict[str, None] = {}
         self.baseline = roles(experiment.arms).baseline
         self.workers = _expected_workers(store)
         self.found: list[tuple[PointResult, Evidence, tuple[Finding, ...]]] = []
@@ -84,6 +91,9 @@ class _Reader:
 
     def add(self, stored: StoredPoint) -> None:
         arm, meta = self.arms[stored.arm], stored.meta
+        home = self.homes[stored.arm, stored.boot] = home_of(meta, stored.arm, stored.boot)
+        if SHARED_KEY in meta:
+            self.sharing[stored.arm] = None
         boot: dict[tuple[int, int], str] = {}
         if not (arm.speculates and simulates_acceptance(arm)):  # such a server gives any text
             boot = self.outputs.setdefault(stored.arm, {}).setdefault(stored.boot, {})
@@ -109,14 +119,15 @@ class _Reader:
             client=client_summary(meta.get("load") or {}),
             warmup_requests=point.warmup_requests,
             expected_worker=self.workers.get(stored.arm),
-            gpu=_gpu(stored),
+            gpu=_gpu(stored, self.store.folder / self.store.boot_path(home.arm, home.boot, "gpu.csv")),
         )
         self.found.append((point, evidence, notes))
 
     def server(self, arm: str, boot: int) -> dict[str, Any]:
         """server_info.json of a boot; empty where there is none."""
         if (arm, boot) not in self.servers:
-            path = self.store.folder / self.store.boot_path(arm, boot, "server_info.json")
+            home = self.homes.get((arm, boot), Home(arm, boot))
+            path = self.store.folder / self.store.boot_path(home.arm, home.boot, "server_info.json")
             self.servers[arm, boot] = _json(path)
         return self.servers[arm, boot]
 
@@ -130,6 +141,8 @@ class _Reader:
         notes: dict[str, dict[str, None]] = {}
         for (arm, _), (_, texts) in sorted(shared.items()):
             notes.setdefault(arm, {}).update(dict.fromkeys(texts))
+        for arm in self.sharing:
+            notes.setdefault(arm, {})[SHARED_NOTE] = None
         return ReadPoints(
             tuple(across_arms(points, self.baseline)),
             {arm: list(found.values()) for arm, found in self.outputs.items()},
@@ -168,6 +181,7 @@ def _point(stored: StoredPoint, found: PointMetrics) -> PointResult:
         attempted=found.attempted,
         warmup_requests=int(stored.meta.get("warmup_requests") or 0),
         bodies_sha256=str(stored.meta.get("bodies_sha256") or ""),
+        extra={SHARED_KEY: stored.meta[SHARED_KEY]} if SHARED_KEY in stored.meta else {},
     )
 
 
@@ -187,9 +201,8 @@ def _expected_workers(store: RunStore) -> dict[str, str]:
     return {arm: path["worker"] for arm, path in paths.items() if path.get("worker") in _WORKERS}
 
 
-def _gpu(stored: StoredPoint) -> GpuWindow | None:
+def _gpu(stored: StoredPoint, path: Path) -> GpuWindow | None:
     """What limited the clocks during this load, from the boot's gpu.csv."""
-    path = stored.records.with_name("gpu.csv")
     load = client_summary(stored.meta.get("load") or {})
     begin = _utc_s(load.get("wall_start_utc"))
     length = (load.get("client") or {}).get("wall_s")

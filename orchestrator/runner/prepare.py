@@ -11,13 +11,14 @@ from orchestrator.load.pack import build_zipapp as build_loadgen
 from orchestrator.model.experiment import Arm, Experiment
 from orchestrator.model.facts import Facts
 from orchestrator.model.plan import PatchSet, Plan
-from orchestrator.patchset import Patch, available_patches, build_patch_set, decode_source, needed_files
-from orchestrator.plan import Done, build_plan, refuse_locked
+from orchestrator.patchset import Patch, available_patches, decode_source, needed_files
+from orchestrator.plan import Done, FittedArms, build_plan, refuse_locked
 from orchestrator.remote.bootstrap import Blob
 from orchestrator.remote.node import Node
 from orchestrator.remote.refusals import before_acting
 from orchestrator.remote.transport import ConnectSettings
 from orchestrator.runner.arguments import check_arguments
+from orchestrator.runner.fitting import Fitting, fit, served_as
 from orchestrator.runner.options import public_env
 
 
@@ -25,6 +26,7 @@ from orchestrator.runner.options import public_env
 class Prepared:
     facts: Facts
     plan: Plan
+    experiment: Experiment  # with the arms as this tree serves them
     notes: tuple[str, ...] = ()  # what the check of arguments had to say
 
 
@@ -83,26 +85,24 @@ def read_facts(node: Node, experiment: Experiment, patches: Iterable[Patch]) -> 
     )
 
 
-def patch_sets(
-    node: Node, experiment: Experiment, arms: Iterable[Arm], patches: dict[str, Patch], facts: Facts
-) -> tuple[PatchSet, ...]:
-    """One PatchSet per distinct combination, the original tree (no patches) first."""
-    combinations = dict.fromkeys([(), *(arm.patches for arm in arms)])
+def fitting(
+    node: Node,
+    experiment: Experiment,
+    arms: Iterable[Arm],
+    patches: dict[str, Patch],
+    carried: Iterable[Patch],
+    facts: Facts,
+    run_id: str | None = None,
+) -> Fitting:
+    """The arms as this tree serves them, with one PatchSet per distinct combination, the original tree first."""
     if facts.tree is None:
         raise DoesNotFit(
             facts.tree_problem or "no serving tree found",
             help="check node.python, node.cwd and server.env; dynspec doctor shows what the interpreter sees",
         )
     sources = _sources(node, facts) if patches else {}
-    return tuple(
-        build_patch_set(
-            tuple(patches[name] for name in names),
-            sources,
-            facts.tree,
-            allow_unlisted=experiment.node.allow_unlisted,
-        )
-        for names in combinations
-    )
+    known = {patch.name: patch for patch in carried if patch.package == experiment.server.package}
+    return fit(experiment, arms, known, facts.tree, facts, sources, run_id)
 
 
 def _sources(node: Node, facts: Facts) -> dict[str, str | None]:
@@ -120,12 +120,14 @@ def _sources(node: Node, facts: Facts) -> dict[str, str | None]:
 
 @dataclass(frozen=True)
 class Inspected:
-    """The node as read, and the edits that the arms' patches come to on it."""
+    """The node as read, and the edits that the arms' patches come to on it. `arms`: as this tree serves them."""
 
     facts: Facts
     arms: tuple[Arm, ...]
     patches: dict[str, Patch]
     sets: tuple[PatchSet, ...]
+    fitted: FittedArms
+    experiment: Experiment  # with these arms
 
 
 def inspect(
@@ -134,13 +136,17 @@ def inspect(
     arm_names: Sequence[str],
     check: Callable[[Facts], None] = lambda facts: None,
     available: Iterable[Patch] | None = None,
+    run_id: str | None = None,
 ) -> Inspected:
     """Facts and patch sets. Raises DoesNotFit, and what `check` raises: a live run's tree fits nobody else."""
+    carried = tuple(available_patches() if available is None else available)
     arms = chosen_arms(experiment, arm_names)
-    patches = patches_of(experiment, arms, available)
+    patches = patches_of(experiment, arms, carried)
     facts = read_facts(node, experiment, patches.values())
     check(facts)
-    return Inspected(facts, arms, patches, patch_sets(node, experiment, arms, patches, facts))
+    found = fitting(node, experiment, arms, patches, carried, facts, run_id)
+    served = found.arms.arms
+    return Inspected(facts, served, patches, found.sets, found.arms, served_as(experiment, served))
 
 
 def prepare(
@@ -154,6 +160,7 @@ def prepare(
     yes: bool = False,
     available: Iterable[Patch] | None = None,
     seen: Prepared | None = None,
+    blocks: int = 0,
 ) -> Prepared:
     """Facts, patch sets, plan, arguments. Reads only; raises DoesNotFit or NodeBusy when the run can't start.
 
@@ -165,6 +172,7 @@ def prepare(
         arm_names,
         lambda facts: refuse_locked(facts, own_run=own_run, may_wait=may_wait),
         available,
+        own_run,
     )
     plan = build_plan(
         experiment,
@@ -176,9 +184,12 @@ def prepare(
         may_wait=may_wait,
         own_run=own_run,
         allow_kill=yes,
+        fitted=found.fitted,
+        blocks=blocks,
     )
+    served = served_as(experiment, plan.arms)
     if seen is not None and seen.facts.tree == found.facts.tree:
         notes = seen.notes  # the same bytes under the same interpreter: the arguments were parsed there
     else:
-        notes = check_arguments(node, experiment, found.facts, [arm.name for arm in found.arms], found.sets)
-    return Prepared(found.facts, replace(plan, warnings=(*plan.warnings, *notes)), notes)
+        notes = check_arguments(node, served, found.facts, [arm.name for arm in plan.arms], found.sets)
+    return Prepared(found.facts, replace(plan, warnings=(*plan.warnings, *notes)), served, notes)

@@ -72,7 +72,7 @@ def run_info(
         prompts_random=prompts.source == "input_ids" and prompts.path is None,
         workers=_workers(plan),
         unsupported={arm: str(why) for arm, why in (plan.get("unsupported") or {}).items()},
-        provenance=_provenance(store, facts, experiment),
+        provenance=_provenance(store, facts, experiment, plan),
         warnings=tuple(plan.get("warnings") or ()),
         failures=failure_cards(store, failed=ended is not None and ended.state in ("failed", "dirty")),
         traces=traces(store),
@@ -111,21 +111,33 @@ def _workers(plan: Mapping[str, Any]) -> dict[str, str]:
     return {arm: f"{path['worker']}: {path['why']}" for arm, path in paths.items()}
 
 
-def _provenance(store: RunStore, facts: Mapping[str, Any], experiment: Experiment) -> dict[str, str]:
+def _provenance(
+    store: RunStore, facts: Mapping[str, Any], experiment: Experiment, plan: Mapping[str, Any]
+) -> dict[str, str]:
     tree, gpus = facts.get("tree") or {}, facts.get("gpus") or []
     counts: dict[str, int] = {}
     for gpu in gpus:
         name = f"{gpu.get('name')} (driver {gpu.get('driver')})"
         counts[name] = counts.get(name, 0) + 1
-    patched = {arm.name: ", ".join(arm.patches) for arm in experiment.arms if arm.patches}
     return {
         "model": str(experiment.server.args.get("model-path", "")),
         "GPUs": ", ".join(f"{count} x {name}" for name, count in counts.items()) or _no_gpus(facts),
         "tree": f"{tree.get('package')} {tree.get('version')} at {tree.get('path')}",
         "interpreter": f"{tree.get('python')} ({tree.get('python_version')})",
         "kernel": f"{facts.get('kernel', '')} on {facts.get('host', '')}",
-        **{f"patches of {arm}": names for arm, names in patched.items()},
+        **_arm_provenance(plan, experiment),
         "dynspec": _version_at_run(store),
+    }
+
+
+def _arm_provenance(plan: Mapping[str, Any], experiment: Experiment) -> dict[str, str]:
+    """Per arm its patches, and how it was served where that is not how it was written."""
+    stored = {arm["name"]: arm["patches"] for arm in plan.get("arms") or ()}
+    patches = {arm.name: stored.get(arm.name, arm.patches) for arm in experiment.arms}
+    modes: Mapping[str, str] = plan.get("modes") or {}
+    return {
+        **{f"patches of {arm}": ", ".join(names) for arm, names in patches.items() if names},
+        **{f"mode of {arm}": mode for arm, mode in modes.items()},
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from orchestrator.analysis.summary import summarise
 from orchestrator.model.experiment import Experiment
 from orchestrator.runner.points import measured_arms, read_points
-from orchestrator.runner.run_info import boot_order
+from orchestrator.runner.served import measuring_order, shared_arms
 from orchestrator.store import RunStore
 
 Summary = dict[str, Any]
@@ -17,12 +17,12 @@ def make_summary(store: RunStore, experiment: Experiment) -> Summary:
     """summary.json as a value, from every finished point."""
     read = read_points(store, experiment)
     plan = store.read_json("plan.json")["plan"]
-    planned = [boot["arm"] for boot in plan.get("boots") or ()]
+    planned = [arm for boot in plan.get("boots") or () for arm in (boot["arm"], *(boot.get("shares") or ()))]
     return summarise(
         read.points,
         arms=measured_arms(experiment, read.points, planned),
-        boot_order=boot_order(store),
-        share_boot=experiment.sweep.share_boot,
+        boot_order=measuring_order(store),
+        shared=shared_arms(read.points),
         arm_notes=read.arm_notes,
         outputs=read.outputs,
     )

@@ -146,7 +146,7 @@ class Session:
         prepared = self._prepare(self.node, own_run=self.start.run_id)
         self._open_store(prepared)
         loop = Loop(
-            experiment,
+            prepared.experiment,
             prepared.facts,
             prepared.plan,
             self.node,
@@ -177,6 +177,7 @@ class Session:
             own_run=own_run,
             yes=self.options.yes,
             seen=self._seen,
+            blocks=self.options.blocks,
         )
 
     def _open_store(self, prepared: Prepared) -> None:

@@ -1,0 +1,65 @@
+"""The arms of a stored run as they were served, which may differ from how they were written; and whose boot it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orchestrator.model.experiment import Arm, Experiment
+from orchestrator.model.result import PointResult
+from orchestrator.runner.run_info import events_of
+from orchestrator.store import RunStore
+
+SHARED_KEY = "shared_boot"  # in the meta file of a point
+
+
+@dataclass(frozen=True)
+class Home:
+    """The boot that a point was measured in: its server's log, samples and info lie there."""
+
+    arm: str
+    boot: int
+
+
+def served_arms(plan: Mapping[str, Any], experiment: Experiment) -> tuple[Arm, ...]:
+    """From plan.json; an arm that it does not hold is as written (runs of earlier versions hold none)."""
+    stored = {arm["name"]: arm for arm in plan.get("arms") or ()}
+    return tuple(
+        replace(
+            arm,
+            args={key: _arg(value) for key, value in stored[arm.name]["args"].items()},
+            patches=tuple(stored[arm.name]["patches"]),
+        )
+        if arm.name in stored
+        else arm
+        for arm in experiment.arms
+    )
+
+
+def _arg(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def home_of(meta: Mapping[str, Any], arm: str, boot: int) -> Home:
+    shared = meta.get(SHARED_KEY)
+    return Home(shared["started_as"], shared["boot"]) if isinstance(shared, Mapping) else Home(arm, boot)
+
+
+def shared_arms(points: Iterable[PointResult]) -> tuple[tuple[str, ...], ...]:
+    """Groups of arms that were measured in the same boots, by the marks of their points."""
+    groups: dict[str, dict[str, None]] = {}
+    for point in points:
+        mark = point.extra.get(SHARED_KEY)
+        if isinstance(mark, Mapping):
+            groups.setdefault(str(mark["started_as"]), {})[point.arm] = None
+    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def measuring_order(store: RunStore) -> tuple[tuple[str, int], ...]:
+    """(arm, boot) in the order in which they were measured: a shared boot counts where it was switched to the arm."""
+    found: list[tuple[str, int]] = []
+    for event in events_of(store):
+        if event["event"] in ("started", "switched"):
+            found.append((event["arm"], event["boot"]))
+    return tuple(dict.fromkeys(found))
