@@ -15,6 +15,11 @@ def bad(name: str, wanted: str, value: object) -> AgentError:
     return AgentError("bad_request", "{} must be {}, not {!r:.80}".format(name, wanted, value))
 
 
+def is_name(value: object) -> bool:
+    """Whether it can be one part of a path."""
+    return isinstance(value, str) and _NAME.match(value) is not None
+
+
 def text(args: Message, name: str, default: Optional[str] = None) -> str:
     value = args.get(name, default)
     if not isinstance(value, str) or "\0" in value:

@@ -10,7 +10,7 @@ from typing import List, NamedTuple, Optional, Set
 from . import backup, ending, journal, places, procs, restore
 from .journal import Journal
 from .procs import Identity
-from .story import Story, read
+from .story import Story, read, unreadable
 from .wire import AgentError, Message, all_of
 
 _STOP_S = 10.0
@@ -47,12 +47,20 @@ def unfinished() -> List[Entry]:
             continue
         try:
             story = read(path)
+            _check_place(run_id, path, story)
         except AgentError as error:
             entries.append(Entry(run_id, path, None, error))
             continue
         if story.closed is None:
             entries.append(Entry(run_id, path, story, None))
     return entries
+
+
+def _check_place(run_id: str, path: str, story: Story) -> None:
+    """A copy of another run's folder speaks of that run's files and processes."""
+    assert story.opened is not None
+    if story.opened["run_id"] != run_id:
+        raise unreadable(path, "it is the journal of run {run_id}".format(**story.opened))
 
 
 def facts() -> List[Message]:

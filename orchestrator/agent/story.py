@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
+from . import args
 from .procs import Identity
 from .wire import AgentError, Message
+
+MARK_VARIABLE = "DYNSPEC_RUN"
+_SHA256 = re.compile("[0-9a-f]{64}\\Z")
+_MOST_PID = 1 << 22  # what the kernel allows
+_MOST_MODE = 0o7777
+_MOST_ID = (1 << 32) - 2  # of a user or group; the last one means "leave it"
+_MOST_TICKS = 1 << 62
 
 
 class Backup(NamedTuple):
@@ -40,34 +50,50 @@ class Story:
         self.closed: Optional[str] = None
 
     def fold(self, record: Message) -> None:
-        """Raises KeyError, TypeError or ValueError for a record that is not one of ours."""
+        """Raises KeyError, TypeError or ValueError for a record that is not one of ours, or not in its place.
+
+        What is taken in here is acted on: processes are ended and files replaced by its word. So everything in it
+        must have the shape that we write, and a damaged journal is left to a person.
+        """
+        if (self.opened is None) != (record["kind"] == "open") or self.closed is not None:
+            raise ValueError("out of place: {!r:.40}".format(record["kind"]))
         _FOLDS[str(record["kind"])](self, record)
 
     def _open(self, record: Message) -> None:
-        for name in ("run_id", "boot_id", "workdir", "marker", "machine_id", "pid_namespace", "holder"):
+        for name in ("boot_id", "machine_id", "pid_namespace", "holder"):
             _text(record[name])
+        _path(record["workdir"])
+        run_id = record["run_id"]
+        if not args.is_name(run_id):
+            raise ValueError("not a run id: {!r:.60}".format(run_id))
+        # Whatever carries the mark is ended: it must be one that nobody else has in his environment.
+        if not re.match(re.escape("{}={}.".format(MARK_VARIABLE, run_id)) + "[0-9a-z]+\\Z", record["marker"]):
+            raise ValueError("not a mark of ours: {!r:.60}".format(record["marker"]))
         _identity([record["guardian"]["pid"], record["guardian"]["start_time"]])
         self.opened = record
 
     def _backup(self, record: Message) -> None:
-        sha256, copy = record["sha256"], record["copy"]
-        path = _text(record["path"])
-        numbers = [_number(record[name]) for name in ("mode", "uid", "gid")]
-        if sha256 is not None:
-            _text(sha256)
-            _text(copy)
-        made = tuple(_text(folder) for folder in record.get("made", ()))
-        self.backups.setdefault(path, Backup(path, sha256, numbers[0], numbers[1], numbers[2], copy, made))
+        path = _path(record["path"])
+        sha256 = _digest(record["sha256"])
+        copy = None if sha256 is None else _path(record["copy"])
+        mode, uid, gid = (
+            _number(record[name], most)
+            for name, most in (("mode", _MOST_MODE), ("uid", _MOST_ID), ("gid", _MOST_ID))
+        )
+        made = tuple(_path(folder) for folder in record.get("made", ()))
+        if not all(path.startswith(folder + "/") for folder in made):
+            raise ValueError("a folder made for another file: {!r:.200}".format(made))
+        self.backups.setdefault(path, Backup(path, sha256, mode, uid, gid, copy, made))
         self.restored = False
 
     def _intend(self, record: Message) -> None:
         for item in record["files"]:
-            sha256 = item["after_sha256"]
-            self.intended.setdefault(_text(item["path"]), set()).add(
-                None if sha256 is None else _text(sha256)
-            )
-        self.bytecode_prefixes.update(_text(prefix) for prefix in record.get("bytecode_prefixes", []))
+            self.intended.setdefault(_path(item["path"]), set()).add(_digest(item["after_sha256"]))
+        self._prefixes(record)
         self.restored = False
+
+    def _prefixes(self, record: Message) -> None:
+        self.bytecode_prefixes.update(_path(prefix) for prefix in record.get("bytecode_prefixes", []))
 
     def _applied(self, record: Message) -> None:
         self.set_name = _text(record["set"])
@@ -75,7 +101,7 @@ class Story:
     def _starting(self, record: Message) -> None:
         self.starting = True
         self.server = None
-        self.bytecode_prefixes.update(_text(prefix) for prefix in record.get("bytecode_prefixes", []))
+        self._prefixes(record)
 
     def _server(self, record: Message) -> None:
         self.server = _identity([record["pid"], record["start_time"]])
@@ -116,17 +142,34 @@ def _text(value: object) -> str:
     return value
 
 
-def _number(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError("not a number: {!r:.60}".format(value))
+def _path(value: object) -> str:
+    text = _text(value)
+    os.fsencode(text)  # UnicodeEncodeError is a ValueError: a name that no file can have
+    if not text.startswith("/") or os.path.normpath(text) != text:
+        raise ValueError("not a whole path: {!r:.200}".format(text))
+    return text
+
+
+def _digest(value: object) -> Optional[str]:
+    """A sha256, or None for "no such file"."""
+    if value is None:
+        return None
+    if not _SHA256.match(_text(value)):
+        raise ValueError("not a sha256: {!r:.80}".format(value))
+    return str(value)
+
+
+def _number(value: object, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise ValueError("not a number up to {}: {!r:.60}".format(most, value))
     return value
 
 
 def _identity(pair: List[Any]) -> Identity:
-    pid, start_time = (_number(value) for value in pair)
-    if pid < 2:
+    pid, start_time = pair
+    if _number(pid, _MOST_PID) < 2:
         raise ValueError("not a process of ours: {}".format(pid))
-    return (pid, start_time)
+    return (pid, _number(start_time, _MOST_TICKS))
 
 
 def unreadable(path: str, why: str) -> AgentError:

@@ -381,7 +381,7 @@ def test_any_journal_is_read_or_refused_as_dirty(
     tmp_path: Path, lines: list[bytes], opened: bool, tail: bytes
 ) -> None:
     opening = {
-        "kind": "open", "run_id": "r", "boot_id": "b", "workdir": "/w", "marker": "m=1", "machine_id": "x",
+        "kind": "open", "run_id": "r", "boot_id": "b", "workdir": "/w", "marker": "DYNSPEC_RUN=r.1", "machine_id": "x",
         "pid_namespace": "p", "holder": "h", "guardian": {"pid": 99, "start_time": 1}, "stop_s": 1,
     }  # fmt: skip
     path = tmp_path / "journal.jsonl"
