@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from orchestrator.errors import ConnectionLost, DynspecError, RemoteError
+from orchestrator.errors import ConnectionFailed, ConnectionLost, DynspecError, RemoteError
 from orchestrator.model.experiment import Experiment
 from orchestrator.remote.fetch import FetchFile
 from orchestrator.remote.node import Node
@@ -27,9 +27,13 @@ class _Stop(Exception):
 
 @dataclass
 class Collecting:
-    """`abort` is asked between blocks: whoever cancels twice does not wait for gigabytes of log."""
+    """`abort` is asked between blocks: whoever cancels twice does not wait for gigabytes of log.
+
+    `node` may be another connection afterwards: one that breaks is replaced by `reconnect`.
+    """
 
     node: Node
+    reconnect: Callable[[], Node]
     experiment: Experiment
     store: RunStore
     events: Events
@@ -81,7 +85,7 @@ class Collecting:
         with tempfile.TemporaryFile() as raw:
             try:
                 self._download(remote, raw)
-            except (ConnectionLost, RemoteError) as lost:
+            except DynspecError as lost:
                 self._warn(f"{local} could not be collected: {lost.message}")
                 return False
             raw.seek(0)
@@ -103,15 +107,23 @@ class Collecting:
             self._check()
             try:
                 fetched = self.node.fetch([FetchFile(remote, into.tell())], sink)[0]
-            except ConnectionLost:
+            except (ConnectionFailed, ConnectionLost):
                 if not left:
                     raise
+                self._connect_again()
                 continue
             if fetched.error:
                 raise RemoteError(f"{remote}: {fetched.error}")
             if fetched.sha256 != digest.hexdigest():
                 raise RemoteError(f"{remote}: arrived damaged")
             return
+
+    def _connect_again(self) -> None:
+        self.node.close()
+        try:
+            self.node = self.reconnect()
+        except DynspecError as error:
+            raise _Stop(error.message) from error
 
     def _check(self) -> None:
         if self.abort():

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from orchestrator.config import Checked
 from orchestrator.errors import (
     DynspecError,
     Interrupted,
     NodeDirty,
-    NothingToClaim,
     PhaseFailed,
-    Regression,
     UsageError,
 )
 from orchestrator.model.experiment import Experiment
-from orchestrator.model.result import Outcome, RunInfo
+from orchestrator.model.plan import RunPoint
 from orchestrator.redact import Redactor
 from orchestrator.remote.node import Node
 from orchestrator.runner.collect import Collecting
 from orchestrator.runner.events import Events, Listener
+from orchestrator.runner.finish import OUTCOME, Ending
+from orchestrator.runner.finish import Finished as Finished
 from orchestrator.runner.give_back import give_back
 from orchestrator.runner.guarding import Taking, explain_end, refuse_held
 from orchestrator.runner.lockfile import lock_text
@@ -30,23 +28,10 @@ from orchestrator.runner.loop import Loop
 from orchestrator.runner.options import RunOptions, resolve_secrets
 from orchestrator.runner.prepare import Prepared, chosen_arms, connect, prepare
 from orchestrator.runner.restore import restore_command
-from orchestrator.runner.results import boot_order, conclude, keep_as_good, write_reports
+from orchestrator.runner.results import boot_order
 from orchestrator.runner.resume import Resumed, fresh, resume
 from orchestrator.runner.signals import SignalGate, watching_signals
 from orchestrator.store import RunStore, utc_now
-
-OUTCOME = "outcome.json"
-
-
-@dataclass(frozen=True)
-class Finished:
-    """What `run` leaves behind. `store` is None when nothing was started, `summary` when nothing was measured."""
-
-    outcome: Outcome
-    error: DynspecError | None
-    store: RunStore | None
-    summary: dict[str, Any] | None = None
-    info: RunInfo | None = None
 
 
 def run_experiment(
@@ -122,14 +107,15 @@ class Session:
         self.events.forgive()
         error = self._give_back(error, signum, bug)
         self._collect()
-        if bug is not None:
-            raise bug
-        if error is not None:
-            self._redact(error)
-        finished = self._finish(error, signum or self.gate.first)
         if self.node is not None:
             self.node.close()
-        return finished
+        if error is not None:
+            self._redact(error)
+        ending = Ending(self.experiment, self.store, self.events, self.started_utc, self.touched)
+        if bug is None:
+            return ending.finish(error, signum or self.gate.first)
+        ending.finish(error or PhaseFailed(f"a bug of dynspec: {type(bug).__name__}"), None)
+        raise error if isinstance(error, NodeDirty) else bug
 
     def _measure(self) -> None:
         experiment, events = self.experiment, self.events
@@ -188,6 +174,8 @@ class Session:
         store.write("experiment.lock.yaml", lock_text(self.experiment, prepared))
         store.write_json("facts.json", {"facts": prepared.facts})
         store.write_json("plan.json", {"plan": prepared.plan})
+        points = sum(isinstance(step.do, RunPoint) for step in prepared.plan.steps)
+        self.events.emit("planned", boots=len(prepared.plan.boots), points=points)
 
     def _stored(self) -> RunStore:
         assert self.store is not None
@@ -236,44 +224,14 @@ class Session:
             """A signal that comes while logs are fetched ends the fetching; one that came earlier does not."""
             return self.gate.first is not None and self.gate.repeats > before
 
+        collecting = Collecting(
+            self.node, lambda: connect(self.experiment), self.experiment, self.store, self.events, abort
+        )
         try:
-            Collecting(self.node, self.experiment, self.store, self.events, abort).run(
-                tuple(dict.fromkeys(boot_order(self.store)))
-            )
+            collecting.run(tuple(dict.fromkeys(boot_order(self.store))))
         except OSError as full:
             self.events.emit("warning", text=f"not everything could be collected: {full}")
-
-    def _finish(self, error: DynspecError | None, signum: int | None) -> Finished:
-        something_ran = self.store is not None and any(boot_order(self.store))
-        conclusion = conclude(self._stored(), self.experiment) if something_ran else None
-        if conclusion is not None and error is None and signum is None:
-            error = conclusion.error
-        code, state = _verdict(error, signum, self.touched)
-        message = error.render() if error is not None else f"interrupted by signal {signum}" if signum else ""
-        outcome = Outcome(code, state, message, not isinstance(error, NodeDirty), self.started_utc, utc_now())
-        if self.store is None:
-            return Finished(outcome, error, None)
-        summary, info = None, None
-        if conclusion is not None:
-            summary, info = write_reports(self.store, self.experiment, conclusion=conclusion, outcome=outcome)
-            keep_as_good(self.store, self.experiment, conclusion, outcome)
-        self.events.emit("outcome", exit_code=code, state=state, text=message)
-        self.store.write_json(OUTCOME, {"outcome": outcome})
-        return Finished(outcome, error, self.store, summary, info)
-
-
-def _verdict(error: DynspecError | None, signum: int | None, touched: bool) -> tuple[int, str]:
-    if isinstance(error, NodeDirty):
-        return error.exit_code, "dirty"
-    if signum is not None:
-        return 128 + signum, "interrupted"
-    if error is None:
-        return 0, "ok"
-    if isinstance(error, NothingToClaim | Regression):
-        return error.exit_code, "regression" if isinstance(error, Regression) else "nothing-to-claim"
-    if error.exit_code in (3, 4) and touched:
-        return 1, "failed"  # 3 and 4 promise that nothing was touched
-    return error.exit_code, "refused" if error.exit_code in (2, 3, 4) else "failed"
+        self.node = collecting.node
 
 
 def _make_folder(results: Path) -> None:

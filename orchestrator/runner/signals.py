@@ -26,9 +26,12 @@ class SignalGate:
     def __init__(self) -> None:
         self.first: int | None = None
         self.repeats = 0
+        self.over = False  # the run has ended; what is left is to say so
         self._raises = True
 
     def handle(self, signum: int, _frame: FrameType | None) -> None:
+        if self.over:
+            return
         if self.first is not None:
             self.repeats += 1
             _say(_REPLY)
@@ -56,8 +59,9 @@ class SignalGate:
 
 @contextmanager
 def watching_signals() -> Iterator[SignalGate]:
-    """Installs the gate for the main thread and puts the old handlers back afterwards.
+    """Installs the gate for the main thread and puts the old handlers back after a run that no signal ended.
 
+    One that a signal ended has said its exit code, and the next signal of the same impatient hand must not change it.
     A signal that was ignored when we came (nohup, a background job of a script) stays ignored.
     """
     gate = SignalGate()
@@ -69,7 +73,8 @@ def watching_signals() -> Iterator[SignalGate]:
     try:
         yield gate
     finally:
-        for number, handler in before.items():
+        gate.over = True
+        for number, handler in before.items() if gate.first is None else ():
             signal.signal(number, handler)
 
 

@@ -153,7 +153,11 @@ class Drill:
     def freeze(self, run: Running) -> Done:
         """The node gives itself back while its controller still waits for an answer."""
         frozen = self.node.sshd.freeze()
+        began = time.monotonic()
         try:
+            while not self.node.is_given_back():
+                assert time.monotonic() < began + LEASE_S + MARGIN_S, self.node.problems()
+                time.sleep(0.2)
             return run.wait(SILENCE_S + LEASE_S + 4 * MARGIN_S)
         finally:
             for pid in frozen:  # a dead network never wakes up; what hung on it is not ours to judge

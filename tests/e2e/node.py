@@ -88,13 +88,18 @@ class SshNode:
 
     def lock_holder(self) -> dict[str, Any] | None:
         """Who answers at the node's lock, None when nobody holds it."""
-        with socket.socket(socket.AF_UNIX) as probe:
-            try:
-                probe.connect("\0" + self.lock_name)
-            except ConnectionRefusedError:
-                return None
-            holder: dict[str, Any] = json.loads(probe.makefile("rb").readline())
-            return holder
+        while True:
+            with socket.socket(socket.AF_UNIX) as probe:
+                try:
+                    probe.connect("\0" + self.lock_name)
+                    line = probe.makefile("rb").readline()
+                except ConnectionRefusedError:
+                    return None
+                except ConnectionResetError:
+                    continue  # it was just ending
+            if line:
+                holder: dict[str, Any] = json.loads(line)
+                return holder
 
     def journals(self) -> dict[str, list[dict[str, Any]]]:
         """By run id, the records of each journal that is there."""
@@ -128,6 +133,10 @@ class SshNode:
 
     def is_free(self) -> bool:
         return self.lock_holder() is None and not self.open_journals() and not self.own_processes()
+
+    def is_given_back(self) -> bool:
+        """Lock, journal and files; a frozen connection may still have its agent."""
+        return self.lock_holder() is None and not self.open_journals() and self.files() == self.before
 
     def wait_until_free(self, limit_s: float) -> float:
         """Seconds until nobody holds the node, no journal is open and nothing of ours runs."""

@@ -1,0 +1,96 @@
+"""The end of a run, once the node is given back: what its records say, the reports, and the outcome, written last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.errors import DynspecError, NodeDirty, NothingToClaim, PhaseFailed, Regression
+from orchestrator.model.experiment import Experiment
+from orchestrator.model.result import Outcome, RunInfo
+from orchestrator.runner.events import Events
+from orchestrator.runner.results import boot_order, conclude, keep_as_good, write_reports
+from orchestrator.store import RunStore, utc_now
+
+OUTCOME = "outcome.json"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What `run` leaves behind. `store` is None when nothing was started, `summary` when nothing was measured."""
+
+    outcome: Outcome
+    error: DynspecError | None
+    store: RunStore | None
+    summary: dict[str, Any] | None = None
+    info: RunInfo | None = None
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How the measuring ended. `touched`: something on the node beyond our own folders was changed meanwhile."""
+
+    experiment: Experiment
+    store: RunStore | None
+    events: Events
+    started_utc: str
+    touched: bool
+
+    def finish(self, error: DynspecError | None, signum: int | None) -> Finished:
+        """Reports and outcome. A report that cannot be made costs neither the records nor the outcome."""
+        if self.store is None or not any(boot_order(self.store)):
+            return self._without_summary(error, signum)
+        try:
+            return self._with_reports(self.store, error, signum)
+        except (DynspecError, OSError) as failure:
+            return self._without_summary(_unreported(failure), signum)
+        except Exception as bug:
+            self._without_summary(_unreported(bug), None)
+            raise
+
+    def _with_reports(self, store: RunStore, error: DynspecError | None, signum: int | None) -> Finished:
+        conclusion = conclude(store, self.experiment)
+        if error is None and signum is None:
+            error = conclusion.error
+        outcome = self._outcome(error, signum)
+        summary, info = write_reports(store, self.experiment, conclusion=conclusion, outcome=outcome)
+        keep_as_good(store, self.experiment, conclusion, outcome)
+        self._write(store, outcome)
+        return Finished(outcome, error, store, summary, info)
+
+    def _without_summary(self, error: DynspecError | None, signum: int | None) -> Finished:
+        outcome = self._outcome(error, signum)
+        if self.store is not None:
+            self._write(self.store, outcome)
+        return Finished(outcome, error, self.store)
+
+    def _outcome(self, error: DynspecError | None, signum: int | None) -> Outcome:
+        code, state = verdict(error, signum, self.touched)
+        message = error.render() if error is not None else f"interrupted by signal {signum}" if signum else ""
+        return Outcome(code, state, message, not isinstance(error, NodeDirty), self.started_utc, utc_now())
+
+    def _write(self, store: RunStore, outcome: Outcome) -> None:
+        self.events.emit("outcome", exit_code=outcome.exit_code, state=outcome.state, text=outcome.message)
+        store.write_json(OUTCOME, {"outcome": outcome})
+
+
+def verdict(error: DynspecError | None, signum: int | None, touched: bool) -> tuple[int, str]:
+    """Exit code and state: a dirty node outranks a signal, and a signal what it cut short."""
+    if isinstance(error, NodeDirty):
+        return error.exit_code, "dirty"
+    if signum is not None:
+        return 128 + signum, "interrupted"
+    if error is None:
+        return 0, "ok"
+    if isinstance(error, NothingToClaim | Regression):
+        return error.exit_code, "regression" if isinstance(error, Regression) else "nothing-to-claim"
+    if error.exit_code in (3, 4) and touched:
+        return 1, "failed"  # 3 and 4 promise that nothing was touched
+    return error.exit_code, "refused" if error.exit_code in (2, 3, 4) else "failed"
+
+
+def _unreported(failure: Exception) -> PhaseFailed:
+    words = failure.message if isinstance(failure, DynspecError) else f"{type(failure).__name__}: {failure}"
+    return PhaseFailed(
+        f"the report could not be made: {words}", help="the records are kept; dynspec report RUN tries again"
+    )
