@@ -82,6 +82,7 @@ def test_every_key_of_every_section_is_explained():
         ("node.patch_mode", "overlay"),
         ("sweep.share_boot", "yes"),
         ("arms", {"preset": "speculation"}),
+        ("arms", {"preset": "speculation", "args": {}, "static": {}}),
         ("node.lease", 120),
         ("node.gpus", [0, 0]),
         ("sweep.concurrency", []),

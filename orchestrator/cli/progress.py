@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.model.experiment import Experiment
@@ -23,13 +23,15 @@ class Totals:
     boots: int
     points: int
     repeats: int
+    positions: int = 0  # of the sweep; 0: points are spread evenly over the boots
 
     @classmethod
     def of(cls, experiment: Experiment, arms: tuple[str, ...] = ()) -> Totals:
         count = len(arms) or len(experiment.arms)
         repeats = experiment.sweep.repeats
         points = len(experiment.sweep.concurrency)
-        return cls(experiment.name, experiment.node.host, count * repeats, count * repeats * points, repeats)
+        boots = count * repeats
+        return cls(experiment.name, experiment.node.host, boots, boots * points, repeats, points)
 
 
 @dataclass
@@ -57,11 +59,11 @@ class Pace:
 
     def left_s(self, totals: Totals, points_done: int, boots_begun: int, now_s: float) -> float | None:
         """Seconds to go; None before one boot has measured its whole sweep: later points take longer."""
-        per_boot = totals.points // max(1, totals.boots)
-        if len(self.points_s) < per_boot or not self.boots_s:
+        positions = totals.positions or totals.points // max(1, totals.boots)
+        if len(self.points_s) < positions or not self.boots_s:
             return None
         sweep_s = sum(sum(times) / len(times) for times in self.points_s.values())
-        points_s = sweep_s / per_boot * max(0, totals.points - points_done)
+        points_s = sweep_s / positions * max(0, totals.points - points_done)
         boots_s = sum(self.boots_s) / len(self.boots_s) * max(0, totals.boots - boots_begun)
         current_s = now_s - self.point_from_s if self.point_from_s is not None else 0.0
         return max(0.0, points_s + boots_s - current_s)
@@ -103,6 +105,10 @@ class Progress:
             self.pace.launched(now_s)
         if self.phase in ("stop", "restore"):
             self._server_gone()
+
+    def _on_planned(self, event: Mapping[str, Any], now_s: float) -> None:
+        """What is left to do: arms may be left out or share boots, and a resumed run has less before it."""
+        self.totals = replace(self.totals, boots=event["boots"], points=event["points"])
 
     def _on_started(self, event: Mapping[str, Any], now_s: float) -> None:
         self.boots_begun += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from orchestrator.config.kinds import nearest
-from orchestrator.config.tables import RawArm
+from orchestrator.config.preset import RawArm
 from orchestrator.config.tree import Problems, TreeNode, place
 from orchestrator.model.experiment import ArgValue, Arm, EnvValue
 
@@ -59,4 +59,5 @@ def _merge(
         args={key: value for key, value in merged_args.items() if value is not None},
         env={key: value for key, value in merged_env.items() if value is not None},
         patches=patches,
+        only_by=chain[-1].only_by,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from orchestrator.config.kinds import nearest
-from orchestrator.config.tree import Problem, Problems, TreeNode, owner, place
+from orchestrator.config.tree import Problem, Problems, TreeNode, made_by_preset, owner, place
 from orchestrator.model.experiment import Arm, Node, Prompts, Server, Sweep
 from orchestrator.model.speculation import (
     SPECULATIVE_RUNNING_LIMIT,
@@ -140,8 +140,12 @@ def check_sweep(sweep: Sweep, arms: Iterable[Arm], root: TreeNode, problems: Pro
 
 def warnings(arms: tuple[Arm, ...], sweep: Sweep, root: TreeNode) -> Iterator[Problem]:
     """What runs, and may not mean what its author thinks."""
+    shared = made_by_preset(root)
+    said: dict[Problem, None] = {}
     for keys, text in _notes(arms, sweep):
-        yield Problem(place(root, *keys), ".".join(keys), text)
+        path = ("arms", *keys[2:]) if shared and keys[0] == "arms" else keys
+        said[Problem(place(root, *path), ".".join(path), text)] = None
+    yield from said
 
 
 def _notes(arms: tuple[Arm, ...], sweep: Sweep) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -21,7 +21,6 @@ class Lacking:
 
 UNSUPPORTED: tuple[Lacking, ...] = (
     Lacking("node.patch_mode", "overlay", "serving from a patched copy of the tree"),
-    Lacking("arms.preset", None, "presets of arms; write the arms out"),
 )
 
 

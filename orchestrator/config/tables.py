@@ -5,7 +5,7 @@ The loader checks with these tables and `orchestrator.schema` prints them; there
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from orchestrator.config.kinds import (
     BAD,
@@ -22,12 +22,11 @@ from orchestrator.config.kinds import (
     duration,
 )
 from orchestrator.config.maps import ArgsMap, EnvMap
+from orchestrator.config.preset import ArmsChoice, RawArm
 from orchestrator.config.sections import Field, MapOf, Section
 from orchestrator.config.special import GpuChoice, LoadChoice, PromptsChoice
 from orchestrator.config.tree import Problems, TreeNode
 from orchestrator.model.experiment import (
-    ArgValue,
-    EnvValue,
     Experiment,
     FreeRule,
     Gate,
@@ -52,16 +51,6 @@ _PATH = Text("a path", home=True)
 _PATCHES = ListOf(
     Text("a patch name", NAME, "dynspec patch list shows the names"), "patch names", unique=True
 )
-
-
-@dataclass(frozen=True)
-class RawArm:
-    """An arm as written. None as a value of `args` or `env` removes the key; `patches` None means inherited."""
-
-    extends: str | None = None
-    args: dict[str, ArgValue | None] = field(default_factory=dict)
-    env: dict[str, EnvValue | None] = field(default_factory=dict)
-    patches: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -173,7 +162,7 @@ ARM = Section(
         Field("patches", _PATCHES, "patches in the tree of this arm's boots, instead of inherited ones"),
     ),
 )
-ARMS = MapOf(ARM, "arms", NAME)
+ARMS = ArmsChoice(MapOf(ARM, "arms", NAME))
 
 SWEEP = Section(
     Sweep,
@@ -263,7 +252,12 @@ EXPERIMENT = Section(
         ),
         Field("node", NODE, NODE.doc, required=True),
         Field("server", SERVER, SERVER.doc, required=True),
-        Field("arms", ARMS, "the configurations to compare", required=True),
+        Field(
+            "arms",
+            ARMS,
+            "the configurations to compare: by name, or {preset: speculation, args: ...}",
+            required=True,
+        ),
         Field("sweep", SWEEP, SWEEP.doc),
         Field("limits", LIMITS, LIMITS.doc),
         Field("report", REPORT, "the report"),

@@ -105,7 +105,12 @@ def place(node: TreeNode, *keys: str) -> Where:
 
 
 def owner(root: TreeNode, arm: str, *keys: str) -> tuple[str, ...]:
-    """The key path at which an arm's setting was written: its own, the arm's that it extends, or the server's."""
+    """The key path at which an arm's setting was written: its own, the arm's that it extends, or the server's.
+
+    Arms of a preset have one place for all.
+    """
+    if made_by_preset(root):
+        return ("arms", *keys) if _lookup(root, "arms", *keys) is not None else ("server", *keys)
     seen: list[str] = []
     while arm not in seen:
         seen.append(arm)
@@ -114,6 +119,11 @@ def owner(root: TreeNode, arm: str, *keys: str) -> tuple[str, ...]:
         parent = _lookup(root, "arms", arm, "extends")
         arm = parent.text if isinstance(parent, ScalarNode) else arm
     return ("server", *keys)
+
+
+def made_by_preset(root: TreeNode) -> bool:
+    """Whether the arms come from a preset, so that none of them has a place of its own in the file."""
+    return _lookup(root, "arms", "preset") is not None
 
 
 def _lookup(node: TreeNode, *keys: str) -> TreeNode | None:

@@ -8,6 +8,7 @@ from orchestrator.model.experiment import ArgValue, Arm
 SPECULATIVE_RUNNING_LIMIT = 48
 THRESHOLD_FLAG = "speculative-disable-batch-threshold"
 SWITCH_FLAG = "enable-speculative-threshold-switch"  # the running server takes another threshold
+SKIP_DRAFT_EXTEND = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"  # 0.5.14: zero-step slots do not feed the draft
 DYNAMIC_PATCH = "dynamic_disable"  # adds both flags
 
 # Flags that dynspec interprets, with the other spellings that SGLang's parser knows for them.

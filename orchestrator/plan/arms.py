@@ -15,6 +15,7 @@ from orchestrator.model.experiment import ArgValue, Arm
 from orchestrator.model.plan import PutFile
 from orchestrator.model.speculation import (
     DYNAMIC_PATCH,
+    SKIP_DRAFT_EXTEND,
     SWITCH_FLAG,
     THRESHOLD_FLAG,
     algorithm,
@@ -116,7 +117,9 @@ def _natively(arm: Arm, wanted: int, version: str | None, folder: str) -> _Fitte
     file = PutFile(f"{folder}/{arm.name}.json", native.to_json())
     args: dict[str, ArgValue] = {key: value for key, value in arm.args.items() if key != THRESHOLD_FLAG}
     args |= {**native.args, CONFIG_FLAG: file.path}
-    mode = f"threshold {wanted} by SGLang {version}'s own adaptive speculation (zero draft steps above it), no patch"
+    fed = ", draft not fed there" if arm.env.get(SKIP_DRAFT_EXTEND) == "1" else ""
+    way = f"SGLang {version}'s own adaptive speculation (zero draft steps above it{fed})"
+    mode = f"threshold {wanted} by {way}, no patch"
     return _Fitted(replace(arm, args=args), file, mode)
 
 

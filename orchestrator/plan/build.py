@@ -76,10 +76,10 @@ def build_plan(
     groups = share_boots(chosen) if experiment.sweep.share_boot else tuple((arm,) for arm in chosen)
     chosen = tuple(arm for group in groups for arm in group)
     if not chosen:
-        raise DoesNotFit(
-            "this tree can serve none of the arms",
-            details=tuple(f"{name}: {why}" for name, why in fitted.unsupported.items()),
-        )
+        reasons = tuple(f"arm {name}: {why}" for name, why in fitted.unsupported.items())
+        if len(reasons) == 1:
+            raise DoesNotFit(reasons[0])
+        raise DoesNotFit("this tree can serve none of the arms", details=reasons)
     sets = {arm.name: _set_of(arm, patch_sets) for arm in chosen}
     version = facts.tree.version if facts.tree is not None else None
     context = Context(

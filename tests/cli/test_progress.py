@@ -46,6 +46,13 @@ def test_what_is_left_is_points_and_boots_at_the_pace_so_far() -> None:
     assert progress.left_s(280) == pytest.approx(2 * 100 + 4 * 20)
 
 
+def test_the_plan_of_the_node_corrects_what_was_expected_of_the_file() -> None:
+    """Arms were left out, and the others share a boot: one start, and three times over a sweep of two."""
+    expected = Totals("trial", "gpu-1", boots=4, points=8, repeats=1, positions=2)
+    progress = told(Progress(expected), (0, "planned", {"boots": 1, "points": 6}), *boot(0))
+    assert progress.left_s(140) == pytest.approx(4 * 20)
+
+
 def test_the_time_that_the_present_point_took_is_no_longer_left() -> None:
     progress = told(Progress(TOTALS), *boot(0), *boot(140, "b")[:3])
     before, after = progress.left_s(240), progress.left_s(248)
