@@ -26,6 +26,7 @@ from . import (
 from .children import Children
 from .ending import Ended
 from .journal import CLEAN, Journal
+from .layer import Layer
 from .logfile import LogFile
 from .procs import Identity, Stat
 from .sampler import Sampler
@@ -47,6 +48,7 @@ class Deeds:
         self.something_ended = False
         self.ending = threading.Event()  # an unwind has begun: long waits give up
         self.sampler = Sampler(self.children.spawn)
+        self.layer = Layer(journal, log, self.ending.is_set)
         self._log = log
         self._gpu_free_s = gpu_free_s
         self._baseline: release.Baseline = {}
@@ -70,6 +72,14 @@ class Deeds:
         )
         return result
 
+    def lay(self, given: Message) -> Message:
+        self._refuse_while_serving("change its overlay")
+        return self.layer.lay(given)
+
+    def origins(self) -> Message:
+        alive = self.server.tree(procs.snapshot()) if self.server is not None else set()
+        return self.layer.tell(alive)
+
     def verify(self) -> Message:
         return {"files": restore.verify(self.journal)}
 
@@ -79,6 +89,7 @@ class Deeds:
 
     def _restore(self) -> Message:
         result = restore.restore(self.journal)
+        self.layer.forget()
         self._log.write("restored {} files, {} problems".format(len(result.restored), len(result.problems)))
         if result.problems:
             raise restore.dirty_error(result.problems)
@@ -114,8 +125,9 @@ class Deeds:
         port = ports.fact(launch.port)
         if port["in_use"]:
             raise AgentError("busy", "port {port} is in use by pid {pid} of {user}: {command}".format(**port))
+        launch = self.layer.placed(launch)
         prefixes = bytecode.prefix_in(launch.env, launch.cwd)
-        bytecode.drop(self.journal.story.backups, prefixes)
+        bytecode.drop([*self.journal.story.backups, *self.layer.touched], prefixes)
         self._baseline = self._memory_before()
         digest = sha256_hex("\0".join(launch.argv).encode("utf-8", "surrogateescape"))
         self.journal.append("starting", argv_sha256=digest, log=launch.log, bytecode_prefixes=prefixes)
@@ -128,6 +140,7 @@ class Deeds:
         pid, start_time = started.identity
         self.journal.append("server", pid=pid, start_time=start_time, pgid=pid, sid=pid)
         self._noted = {started.identity}
+        self.layer.watch(started.identity)
         self._log.write("started server pid {}".format(pid))
         return {"pid": pid, "start_time": start_time, "pgid": pid}
 
@@ -139,7 +152,7 @@ class Deeds:
         places.private_folder(os.path.dirname(log))
         return Launch(
             argv, places.expand(args.text(given, "cwd", "~")), args.environment(given, "env"), log,
-            args.integer(given, "port"),
+            args.port(given),
         )  # fmt: skip
 
     def _memory_before(self) -> release.Baseline:
@@ -152,6 +165,7 @@ class Deeds:
         if self.server is None:
             return
         alive = self.server.tree(processes)
+        self.layer.note(alive)
         fresh = (alive & self._young) - self._noted
         self._young = alive
         if fresh:

@@ -146,6 +146,7 @@ class Guardian:
         deeds = self._deeds
         acting: Dict[str, Callable[[Message], Message]] = {
             "apply": deeds.apply,
+            "lay": deeds.lay,
             "free": deeds.free,
             "put": deeds.put,
             "start": deeds.start,
@@ -161,6 +162,7 @@ class Guardian:
             "status": lambda link, given: self._status(),
             "server": lambda link, given: deeds.server_state(),
             "verify": lambda link, given: deeds.verify(),
+            "origins": lambda link, given: deeds.origins(),
         }
         verbs.update({verb: self._acting(verb, deed) for verb, deed in acting.items()})
         return verbs

@@ -7,7 +7,7 @@ import os
 from typing import List, NamedTuple, Optional
 
 from . import backup as backup_files
-from . import bytecode, durable, files
+from . import bytecode, durable, files, overlay
 from .journal import Journal
 from .story import Backup
 from .wire import AgentError, Message
@@ -44,7 +44,10 @@ def restore(journal: Journal) -> Restored:
     problems += [
         problem for problem in verify_original(journal) if problem.path not in {old.path for old in problems}
     ]
-    if not problems and story.backups:
+    left = overlay.remove(journal)
+    if left is not None:
+        problems.append(Problem(overlay.root_in(journal.workdir, journal.run_id), left))
+    if not problems and (story.backups or story.overlaid):
         journal.append("restored", files=done)
     return Restored(done, problems)
 
@@ -116,7 +119,10 @@ def verify_original(journal: Journal) -> List[Problem]:
 
 
 def verify(journal: Journal) -> List[Message]:
-    """What each file is now: original, patched (written by us) or foreign."""
+    """What each file is now: original, patched (written by us) or foreign.
+
+    Behind an overlay these are the installed files, which are never ours to write.
+    """
     report: List[Message] = []
     for path, backup in list(journal.story.backups.items()):  # a deed may add some meanwhile
         try:
@@ -126,6 +132,14 @@ def verify(journal: Journal) -> List[Message]:
             continue
         ours = journal.story.intended.get(path, set())
         state = "original" if current == backup.sha256 else "patched" if current in ours else "foreign"
+        report.append({"path": path, "state": state, "sha256": current})
+    for path, sha256 in list(journal.story.looked.items()):
+        try:
+            current = files.digest(files.look(path))
+        except AgentError:
+            report.append({"path": path, "state": "foreign", "sha256": None})
+            continue
+        state = "original" if current == sha256 else "foreign"
         report.append({"path": path, "state": state, "sha256": current})
     return report
 

@@ -41,6 +41,8 @@ class Story:
         self.opened: Optional[Message] = None
         self.backups: Dict[str, Backup] = {}
         self.intended: Dict[str, Set[Optional[str]]] = {}
+        self.overlaid = False
+        self.looked: Dict[str, Optional[str]] = {}  # installed files behind an overlay, as they were
         self.set_name = "original"
         self.starting = False
         self.server: Optional[Identity] = None
@@ -92,6 +94,13 @@ class Story:
         self._prefixes(record)
         self.restored = False
 
+    def _overlay(self, record: Message) -> None:
+        _path(record["source"])
+        for item in record["files"]:
+            self.looked.setdefault(_path(item["path"]), _digest(item["sha256"]))
+        self.overlaid = True
+        self.restored = False
+
     def _prefixes(self, record: Message) -> None:
         self.bytecode_prefixes.update(_path(prefix) for prefix in record.get("bytecode_prefixes", []))
 
@@ -126,6 +135,7 @@ _FOLDS: Dict[str, Callable[[Story, Message], None]] = {
     "open": Story._open,
     "backup": Story._backup,
     "intend": Story._intend,
+    "overlay": Story._overlay,
     "applied": Story._applied,
     "starting": Story._starting,
     "server": Story._server,

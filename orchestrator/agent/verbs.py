@@ -18,6 +18,7 @@ from . import (
     httpget,
     journal,
     lock,
+    outrank,
     places,
     procs,
     smoke,
@@ -29,7 +30,9 @@ from .wire import AgentError, Message, pack
 
 _READ_LIMIT_BYTES = 16 * 1024 * 1024
 _TAIL_LIMIT_BYTES = 4 * 1024 * 1024
-FORWARDED = frozenset(["apply", "verify", "free", "put", "start", "server", "stop", "sample", "restore"])
+FORWARDED = frozenset(
+    ["apply", "lay", "verify", "origins", "free", "put", "start", "server", "stop", "sample", "restore"]
+)
 
 
 class Context:
@@ -246,6 +249,7 @@ VERBS: Dict[str, Verb] = {
     "facts": lambda context, given: facts.read(given),
     "read": read,
     "smoke": lambda context, given: smoke.check(given),
+    "overlay": lambda context, given: outrank.check(given),
     "guard": guard,
     "attach": attach,
     "goodbye": goodbye,

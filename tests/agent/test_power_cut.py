@@ -16,7 +16,18 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent import apply, backup, durable, journal, places, procs, recovery, restore, story
+from orchestrator.agent import (
+    apply,
+    backup,
+    durable,
+    journal,
+    overlay,
+    places,
+    procs,
+    recovery,
+    restore,
+    story,
+)
 from orchestrator.agent.journal import Journal
 from tests.agent import power_model
 from tests.agent.client import Refused, alive, change, eventually, sha, z
@@ -118,10 +129,38 @@ class Drill:
         assert self.node.files() == self.before
         caches = {str(self.node.package / "__pycache__")}
         assert self.everything() - caches == self.clean_tree, "a temporary file or stale bytecode is left"
-        assert not (self.node.workdir / "run-1" / "backup").exists()
+        for name in ("backup", overlay.FOLDER):
+            assert not (self.node.workdir / "run-1" / name).exists()
         assert recovery.unfinished() == []
         for path in (self.node.home / "runs").glob("*/journal.jsonl"):
             assert story.read(str(path)).closed == journal.CLEAN
+
+
+class OverlayDrill(Drill):
+    """The same changes in a copy: the package itself must not be touched at any moment."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.untouched = {path: path.lstat().st_ctime_ns for path in self.node.package.rglob("*")}
+
+    def run(self) -> None:
+        opened = self.open_journal()
+        laid = overlay.lay(opened, "toy", str(self.node.package), lambda: False)
+        fresh = "new/deep/fresh.py"
+        first = [("banner.py", BANNER, b"first\n"), (fresh, None, b"fresh = 1\n")]
+        second = [("banner.py", BANNER, b"second\n"), ("gone.py", GONE, None)]
+        for name, files in (("first", first), ("second", second), ("original", []), ("again", first)):
+            wanted = [dict(change(Path(path), *texts), path=path) for path, *texts in files]
+            overlay.bring(opened, laid, name, overlay.parse(wanted))
+            (Path(laid.path) / "new" / "__pycache__").mkdir(parents=True, exist_ok=True)
+        assert restore.restore(opened).problems == []
+        backup.drop(opened)
+        opened.append("close", state=journal.CLEAN)
+        opened.close_file()
+
+    def check_clean(self) -> None:
+        super().check_clean()
+        assert {path: path.lstat().st_ctime_ns for path in self.node.package.rglob("*")} == self.untouched
 
 
 @pytest.fixture
@@ -130,19 +169,30 @@ def drill(node: Node, monkeypatch: pytest.MonkeyPatch) -> Drill:
     return Drill(node)
 
 
-def fresh_drills(tmp_path: Path, agent_file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Drill]:
+@pytest.fixture
+def overlay_drill(node: Node, monkeypatch: pytest.MonkeyPatch) -> Drill:
+    monkeypatch.setenv("DYNSPEC_HOME", str(node.home))
+    return OverlayDrill(node)
+
+
+def fresh_drills(
+    tmp_path: Path, agent_file: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Drill] = Drill
+) -> Iterator[Drill]:
     """One untouched node after another."""
     number = 0
     while True:
         number += 1
         node = Node(tmp_path / str(number), agent_file)
         monkeypatch.setenv("DYNSPEC_HOME", str(node.home))
-        yield Drill(node)
+        yield kind(node)
 
 
+OVERLAY_WRITES = sorted(name for name in durable.NAMES if "overlay" in name)
 FILE_WRITES = sorted(
-    durable.NAMES - set(PROCESS_WRITES) - {"journal.mend", "journal.rotate", "file.unstage"}
-)  # those three happen only after a cut, and have drills of their own
+    durable.NAMES
+    - {*PROCESS_WRITES, *OVERLAY_WRITES}
+    - {"journal.mend", "journal.rotate", "file.unstage"}  # only after a cut, with drills of their own
+)
 
 
 @pytest.mark.parametrize("name", FILE_WRITES)
@@ -178,6 +228,22 @@ def test_a_power_cut_during_recovery_is_recovered_in_turn(
             assert in_child(drill.recover, f"{name}:{edge}:{nth}") == KILLED
             assert in_child(drill.recover) == 0, f"after {first_cut}, then {name}:{edge}:{nth}"
             drill.check_clean()
+
+
+@pytest.mark.parametrize("name", OVERLAY_WRITES)
+def test_a_power_cut_at_any_write_of_an_overlay_leaves_no_overlay_and_an_untouched_package(
+    name: str, tmp_path: Path, agent_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drills = fresh_drills(tmp_path, agent_file, monkeypatch, OverlayDrill)
+    times = count_writes(next(drills).run, tmp_path / "counts").get(name, 0)
+    assert times > 0, f"{name} never happens in the drill"
+    for edge, nth in itertools.product(EDGES, range(1, times + 1)):
+        drill = next(drills)
+        assert in_child(drill.run, f"{name}:{edge}:{nth}") == KILLED
+        for again in EDGES:  # and the recovery is cut too
+            in_child(drill.recover, f"overlay.drop:{again}")
+        assert in_child(drill.recover) == 0, f"recovery failed after {name}:{edge}:{nth}"
+        drill.check_clean()
 
 
 @pytest.mark.parametrize("edge", EDGES)
@@ -259,6 +325,19 @@ def test_whatever_of_the_unsynced_a_cut_leaves_the_tree_comes_back(
         assert drill.node.files() == drill.before, f"not as before after: {what}"
 
 
+def test_whatever_of_the_unsynced_a_cut_leaves_no_overlay_stays(
+    overlay_drill: Drill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drill = overlay_drill
+    with power_model.recording(drill.node.folder, monkeypatch) as recorder:
+        drill.run()
+    for what, picture in recorder.pictures():
+        power_model.put(drill.node.folder, picture)
+        assert in_child(drill.recover) == 0, f"not recovered after: {what}"
+        assert drill.node.files() == drill.before, f"not as before after: {what}"
+        assert not (drill.node.workdir / "run-1" / overlay.FOLDER).exists(), f"left after: {what}"
+
+
 # -- the list of durable writes is the code's own
 
 
@@ -300,6 +379,7 @@ def test_nothing_else_replaces_removes_or_syncs_files() -> None:
         ("places.py", "os.unlink"),  # a socket of a dead guardian
         ("loadrun.py", "os.unlink"),  # old records of the same point
         ("smoke.py", "os.mkdir"),  # the overlay
+        ("tree_copy.py", "os.mkdir"),  # an overlay that serves: the journal says that it is there
         ("smoke.py", "shutil.rmtree"),
         ("smoke.py", "os.rmdir"),
         ("verbs.py", "shutil.rmtree"),  # `clean`, after the journal is closed
