@@ -247,6 +247,17 @@ def test_a_batch_of_16_takes_the_time_of_its_steps() -> None:
     assert asyncio.run(run()) == pytest.approx(timing.prefill_ms(16 * 20) + 100 * timing.plain_ms(16))
 
 
+def test_with_a_fixed_accept_length_a_batch_speculates_in_step_and_ends_together() -> None:
+    async def run() -> float:
+        scheduler, clock = _scheduler(Limits(64, 100_000, 8192), Drafting(SHAPE, 0.55, length=2.0))
+        await _serve(scheduler, list(_requests(16, 101, [])))
+        return clock.spent_ms
+
+    timing = Timing.load()
+    whole_ms = timing.prefill_ms(16 * 20) + 50 * timing.speculative_ms(16, SHAPE)
+    assert asyncio.run(run()) == pytest.approx(whole_ms)
+
+
 def test_speculation_gives_the_same_tokens_in_fewer_steps() -> None:
     async def run(drafting: Drafting | None) -> tuple[list[list[int]], float]:
         scheduler, clock = _scheduler(Limits(64, 100_000, 8192), drafting)
