@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from orchestrator.cli import asking, compares, logs, nodes, patches, results, runs, schema
+from orchestrator.cli import asking, compares, logs, nodes, patches, results, runs, schema, tune
 from orchestrator.errors import DynspecError, NodeDirty, UsageError
 from orchestrator.version import VERSION
 
@@ -47,6 +47,7 @@ nodes.register(app)
 asking.register(app)
 results.register(app)
 compares.register(app)
+tune.register(app)
 patches.register(app)
 logs.register(app)
 schema.register(app)

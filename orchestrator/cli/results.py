@@ -1,4 +1,4 @@
-"""report, demo, and tune, which this version does not have yet."""
+"""report and demo."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.completing import run_ids
-from orchestrator.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
     app.command(epilog="Example: dynspec report 20260101-120000-demo-1a2b")(report)
     app.command(epilog="Example: dynspec demo")(demo)
-    app.command("tune", hidden=True, context_settings={"ignore_unknown_options": True})(_tune)
 
 
 def report(
@@ -70,12 +68,3 @@ def demo(
     from orchestrator.cli.demo import run_demo
 
     return run_demo(results, keep=keep)
-
-
-def _tune(words: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> int:
-    """Not in this version."""
-    del words
-    raise UsageError(
-        "dynspec tune is not in this version",
-        help="run an arm without and one with static speculation: the report recommends the threshold",
-    )

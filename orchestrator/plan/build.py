@@ -80,6 +80,12 @@ def build_plan(
         if len(reasons) == 1:
             raise DoesNotFit(reasons[0])
         raise DoesNotFit("this tree can serve none of the arms", details=reasons)
+    if blocks and any(len(group) == 1 for group in groups):
+        raise DoesNotFit(
+            "repetitions inside one boot need the run-time switch of the dynamic_disable patch, and "
+            f"SGLang {facts.tree.version if facts.tree else ''} does without that patch",
+            help="run a baseline and a static arm over several boots: the report recommends the threshold",
+        )
     sets = {arm.name: _set_of(arm, patch_sets) for arm in chosen}
     version = facts.tree.version if facts.tree is not None else None
     context = Context(

@@ -33,6 +33,9 @@ DIGEST_CHARS = 16  # of an output's sha256: enough to tell texts apart, and a mi
 SHARED_NOTE = (
     "measured in boots shared with other thresholds, switched while the server ran: a within-boot contrast"
 )
+REPEATED_NOTE = (
+    "its boots are repetitions inside one boot: what differs from boot to boot is not in the intervals"
+)
 _WORKERS = ("v1", "v2")
 
 
@@ -82,7 +85,7 @@ class _Reader:
         plan = store.read_json("plan.json")["plan"]
         self.arms = {arm.name: arm for arm in served_arms(plan, experiment)}
         self.homes: dict[tuple[str, int], Home] = {}
-        self.sharing: dict[str, None] = {}
+        self.sharing: dict[tuple[str, str], None] = {}  # arm and what to say of its boots
         self.baseline = roles(experiment.arms).baseline
         self.workers = _expected_workers(store)
         self.found: list[tuple[PointResult, Evidence, tuple[Finding, ...]]] = []
@@ -93,7 +96,7 @@ class _Reader:
         arm, meta = self.arms[stored.arm], stored.meta
         home = self.homes[stored.arm, stored.boot] = home_of(meta, stored.arm, stored.boot)
         if SHARED_KEY in meta:
-            self.sharing[stored.arm] = None
+            self.sharing[stored.arm, SHARED_NOTE if home.boot == stored.boot else REPEATED_NOTE] = None
         boot: dict[tuple[int, int], str] = {}
         if not (arm.speculates and simulates_acceptance(arm)):  # such a server gives any text
             boot = self.outputs.setdefault(stored.arm, {}).setdefault(stored.boot, {})
@@ -141,8 +144,8 @@ class _Reader:
         notes: dict[str, dict[str, None]] = {}
         for (arm, _), (_, texts) in sorted(shared.items()):
             notes.setdefault(arm, {}).update(dict.fromkeys(texts))
-        for arm in self.sharing:
-            notes.setdefault(arm, {})[SHARED_NOTE] = None
+        for arm, note in self.sharing:
+            notes.setdefault(arm, {})[note] = None
         return ReadPoints(
             tuple(across_arms(points, self.baseline)),
             {arm: list(found.values()) for arm, found in self.outputs.items()},

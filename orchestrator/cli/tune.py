@@ -1,0 +1,138 @@
+"""tune: the best threshold of the dynamic_disable patch, from one boot."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import files
+from orchestrator.cli.runs import AsJson, ExperimentPath, Overrides, Results
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.analysis.tune import Tuned
+
+_NOTHING: list[str] = []
+_CALLS = {"better": "faster", "worse": "slower", "inconclusive": "not told apart"}
+LEAST_BLOCKS = 2  # one says nothing about noise
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: dynspec tune experiments/k25-eagle3-dynamic.yaml --arm dynamic-v2")(tune)
+
+
+def tune(
+    experiment: ExperimentPath,
+    arm: Annotated[
+        str | None,
+        typer.Option(
+            "--arm", metavar="NAME", help="The arm whose server is tuned; default: the one with the patch."
+        ),
+    ] = None,
+    overrides: Overrides = _NOTHING,
+    blocks: Annotated[int, typer.Option("--blocks", metavar="N", help="Repetitions of the sweep.")] = 5,
+    lock_wait: Annotated[
+        str, typer.Option(metavar="TIME", help="Wait this long for a busy node, e.g. 10m.")
+    ] = "0s",
+    yes: Annotated[bool, typer.Option("--yes", help="Consent to node.free: all.")] = False,
+    results: Results = Path("results"),
+    as_json: AsJson = False,
+) -> int:
+    """The best threshold, from one boot.
+
+    One server, started once with the dynamic_disable patch and its run-time switch. At each concurrency of the sweep it
+    always speculates and never does, in random order, again and again. Answers a threshold with its interval, "never
+    speculate", or "always speculate"; exit code 6 where the numbers decide nothing.
+    """
+    from orchestrator.cli.screen import screen_for
+    from orchestrator.cli.words import duration_s
+    from orchestrator.runner.options import RunOptions
+    from orchestrator.runner.session import run_experiment
+    from orchestrator.runner.tuning import answer, tuned_json, tuning_overrides, undecided
+
+    if blocks < LEAST_BLOCKS:
+        raise UsageError(f"--blocks {blocks}: one repetition says nothing about noise", help="--blocks 5")
+    written = files.load(experiment, overrides).experiment
+    checked = files.load(experiment, (*overrides, *tuning_overrides(written, arm)))
+    wait_s = duration_s(lock_wait, "--lock-wait")
+    screen = screen_for(as_json, checked.experiment)
+    options = RunOptions(
+        results=results, lock_wait_s=wait_s, yes=yes, blocks=blocks, watchers=screen.watchers
+    )
+    try:
+        finished = run_experiment(
+            checked, options, base=experiment.parent, environ=os.environ, listeners=(screen.listen,)
+        )
+    finally:
+        screen.close()
+    screen.finish(finished)
+    code = finished.outcome.exit_code
+    if code not in (0, 6) or finished.store is None or finished.summary is None:
+        return code
+    found = answer(finished.store, checked.experiment)
+    if as_json:
+        print(json.dumps({"event": "tuned", **tuned_json(found, finished.summary["metric"])}))
+    else:
+        print("\n".join(["", *answer_lines(found)]))
+    error = undecided(found)
+    if error is not None:
+        raise error
+    return code
+
+
+def answer_lines(found: Tuned) -> list[str]:
+    """The answer first, then its evidence, then what to write where."""
+    return [*_answer(found), "", *_evidence(found), *_use(found)]
+
+
+def _answer(found: Tuned) -> list[str]:
+    advice = found.recommendation
+    if advice.advice == "off":
+        return [
+            f"never speculate: {advice.why}. Leave the speculative arguments out; that saves the draft's memory too"
+        ]
+    if advice.advice == "on":
+        return [f"always speculate: {advice.why}. No threshold is needed"]
+    if advice.advice == "none":
+        return [f"no threshold: {advice.why}"]
+    between = "" if advice.low is None else f" (95% interval {advice.low} to {advice.high})"
+    return [f"threshold {advice.threshold}{between}: {advice.why}"]
+
+
+def _evidence(found: Tuned) -> list[str]:
+    from orchestrator.report.text import percent, percent_range, plural
+    from orchestrator.runner.tuning import call_at
+
+    lines = [f"{found.evidence.metric}, always speculating against never, repeated in one boot:"]
+    for concurrency, change in found.evidence.changes.items():
+        spread = percent_range(change.low and change.low - 1, change.high and change.high - 1)
+        shown = f"{percent(change.ratio - 1):>8}  {spread}"
+        pairs = plural(min(change.n_a, change.n_b), "pair")
+        told = f"{shown:<28} {pairs:<8} {_CALLS[call_at(found, concurrency)]}"
+        lines.append(f"  concurrency {concurrency:>4}  {told}")
+    lines += [f"  not counted: {text}" for text in found.invalid]
+    return [*lines, "  what differs from boot to boot is not in these intervals"]
+
+
+def _use(found: Tuned) -> list[str]:
+    advice = found.recommendation
+    if advice.advice != "threshold":
+        return []
+    lines = [
+        "",
+        f"up to SGLang 0.5.12, with the patch: speculative-disable-batch-threshold: {advice.threshold}",
+    ]
+    if advice.native_config is None:
+        return [
+            *lines,
+            f"from 0.5.14 on there is no --speculative-adaptive-config for it: {advice.native_why_not}",
+        ]
+    return [
+        *lines,
+        "from 0.5.14 on, as the file of --speculative-adaptive-config:",
+        json.dumps(advice.native_config),
+    ]

@@ -1,0 +1,164 @@
+"""A threshold from the repetitions of one boot: one, never, always, or not told."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from orchestrator.analysis.tune import PLAIN, SPECULATING, tuned
+from orchestrator.cli.tune import answer_lines
+from orchestrator.config import load_experiment
+from orchestrator.errors import UsageError
+from orchestrator.model.experiment import Arm
+from orchestrator.model.result import PointResult
+from orchestrator.runner.tuning import tuned_json, tuning_overrides, undecided
+
+SWEEP = (1, 4, 16, 64)
+ARM = Arm("a", {"speculative-num-steps": 3, "speculative-eagle-topk": 1, "cuda-graph-max-bs": 64}, {})
+
+
+def points(gains, blocks=5, noise=0.01, spoiled=()):
+    """`gains`: per concurrency speculating / plain."""
+    rng = random.Random(7)
+    found = []
+    for block in range(1, blocks + 1):
+        for index, concurrency in enumerate(SWEEP):
+            plain = 100.0 * concurrency**0.8
+            for arm, rate in ((PLAIN, plain), (SPECULATING, plain * gains[index])):
+                metrics = {"output_tps": rate * (1 + noise * rng.uniform(-1, 1))}
+                valid = (arm, concurrency) not in spoiled
+                reasons = () if valid else ("client_bound: late",)
+                found.append(
+                    PointResult(arm, block, index, concurrency, metrics, 8, 0, 8, 0, "x", valid, reasons)
+                )
+    return found
+
+
+def test_a_crossing_becomes_a_threshold_with_its_interval_and_configuration():
+    found = tuned(points([1.8, 1.4, 1.1, 0.7]), ARM, "output_tps")
+    advice = found.recommendation
+    assert advice.advice == "threshold"
+    assert 16 < advice.threshold < 30
+    assert advice.low <= advice.threshold <= advice.high
+    lines = answer_lines(found)
+    assert lines[0].startswith(
+        f"threshold {advice.threshold} (95% interval {advice.low} to {advice.high}): up to there"
+    )
+    assert undecided(found) is None
+    if advice.native_config is not None:
+        assert list(advice.native_config) == ["1", str(advice.threshold + 1)]
+        assert lines[-1].startswith('{"1": {"candidate_steps": [3]}')
+    else:
+        assert "is not a captured CUDA graph batch size" in lines[-1]
+
+
+def test_the_native_configuration_of_a_threshold_is_ready():
+    bare = Arm("a", {"speculative-num-steps": 3}, {})  # no graph sizes are known, so none can be in the way
+    ready = tuned(points([1.8, 1.4, 1.1, 0.7]), bare, "output_tps").recommendation
+    assert ready.native_config == {
+        "1": {"candidate_steps": [3]},
+        str(ready.threshold + 1): {"candidate_steps": [0]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("gains", "advice", "first"),
+    [
+        ([0.9, 0.8, 0.6, 0.5], "off", "never speculate: no measured concurrency gains from speculation"),
+        ([1.9, 1.8, 1.6, 1.5], "on", "always speculate: no measured concurrency loses from speculation"),
+    ],
+)
+def test_never_and_always_are_answers(gains, advice, first):
+    found = tuned(points(gains), ARM, "output_tps")
+    assert found.recommendation.advice == advice
+    assert answer_lines(found)[0].startswith(first)
+    assert undecided(found) is None
+
+
+def test_nothing_but_noise_is_no_answer():
+    error = undecided(tuned(points([1.0, 1.0, 1.0, 1.0], noise=0.05), ARM, "output_tps"))
+    assert error is not None
+    assert error.exit_code == 6
+
+
+def test_always_is_not_said_where_a_concurrency_has_no_valid_pair():
+    found = tuned(points([1.9, 1.8, 1.6, 0.5], spoiled={(PLAIN, 64)}), ARM, "output_tps")
+    assert found.recommendation.advice == "none"
+    assert "concurrency 64 has no valid pair" in found.recommendation.why
+    assert len(found.invalid) == 5
+    assert undecided(found).details == found.invalid
+
+
+def test_always_is_not_said_where_a_concurrency_looks_the_other_way_round():
+    spoiled = points([1.9, 1.8, 1.6, 0.8])
+    kept = [point for point in spoiled if point.concurrency != 64 or point.boot == 1]
+    found = tuned(kept, ARM, "output_tps")
+    assert found.recommendation.advice == "none"
+    assert "concurrency 64 looks the other way round" in found.recommendation.why
+
+
+def test_every_concurrency_of_the_evidence_is_told_with_its_verdict():
+    found = tuned_json(tuned(points([1.8, 1.4, 1.1, 0.7]), ARM, "output_tps"), "output_tps")
+    assert [(item["concurrency"], item["verdict"]) for item in found["changes"]] == [
+        (1, "better"),
+        (4, "better"),
+        (16, "better"),
+        (64, "worse"),
+    ]
+
+
+# -- the experiment that is run
+
+
+TEXT = """
+schema: 1
+name: trial
+node: {host: gpu-1, python: /opt/venv/bin/python3}
+server:
+  args: {model-path: /m, mem-fraction-static: 0.90, trust-remote-code: true, cuda-graph-bs: [1, 2, 4]}
+  env: {HF_TOKEN: {from_env: HF_TOKEN}, A: b}
+arms:
+  baseline: {}
+  eagle3: {args: {speculative-algorithm: EAGLE3, speculative-draft-model: /d, trust-remote-code: null}, env: {A: null}}
+  dynamic: {extends: eagle3, patches: [spec_banner, dynamic_disable], args: {speculative-disable-batch-threshold: 5}}
+sweep: {concurrency: [1, 8], repeats: 3}
+gate: {metric: output_tps}
+"""
+
+
+def retold(name=None, *words):
+    written = load_experiment(TEXT, name="x.yaml", overrides=words).experiment
+    overrides = (*words, *tuning_overrides(written, name))
+    return written, load_experiment(TEXT, name="x.yaml", overrides=overrides).experiment
+
+
+def test_two_arms_of_one_server_are_made_and_everything_else_is_kept():
+    written, made = retold()
+    assert made.name == "trial-tune"
+    assert (made.sweep.share_boot, made.sweep.repeats, made.gate) == (True, 1, None)
+    assert made.server == written.server
+    original = written.arm("dynamic")
+    for arm, threshold in zip(made.arms, (1_000_000, 0), strict=True):
+        assert arm.args == {**original.args, "speculative-disable-batch-threshold": threshold}
+        assert (arm.env, arm.patches) == (original.env, original.patches)
+
+
+def test_an_arm_without_the_patch_gets_it():
+    _, made = retold("eagle3")
+    assert [arm.patches for arm in made.arms] == [("dynamic_disable",)] * 2
+
+
+def test_the_made_experiment_can_be_read_again_from_its_own_text():
+    _, made = retold()
+    again = load_experiment(made.source, name="lock.yaml").experiment
+    assert again.arms == made.arms
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("baseline", "baseline is no arm that speculates"), ("none", "none is no arm that speculates")],
+)
+def test_an_arm_that_cannot_be_tuned_is_named(name, says):
+    with pytest.raises(UsageError, match=says):
+        retold(name)
