@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.model.experiment import Arm, Experiment
+from orchestrator.model.plan import Plan
 from orchestrator.model.result import PointResult
 from orchestrator.runner.run_info import events_of
-from orchestrator.store import RunStore
+from orchestrator.store import RunStore, plain
 
 SHARED_KEY = "shared_boot"  # in the meta file of a point
 
@@ -35,6 +36,19 @@ def served_arms(plan: Mapping[str, Any], experiment: Experiment) -> tuple[Arm, .
         else arm
         for arm in experiment.arms
     )
+
+
+def stored_plan(plan: Plan, store: RunStore) -> dict[str, Any]:
+    """For plan.json. Arms of an earlier part of the run that this part leaves alone stay as they were served."""
+    new: dict[str, Any] = plain(plan)
+    if not (store.folder / "plan.json").is_file():
+        return new
+    old = store.read_json("plan.json")["plan"]
+    for key in ("modes", "unsupported", "worker_paths"):
+        new[key] = {**(old.get(key) or {}), **new[key]}
+    here = {arm["name"] for arm in new["arms"]}
+    new["arms"] = [*new["arms"], *(arm for arm in old.get("arms") or () if arm["name"] not in here)]
+    return new
 
 
 def _arg(value: Any) -> Any:

@@ -30,6 +30,7 @@ from orchestrator.runner.prepare import Prepared, chosen_arms, connect, prepare
 from orchestrator.runner.restore import restore_command
 from orchestrator.runner.results import boot_order
 from orchestrator.runner.resume import Resumed, fresh, resume
+from orchestrator.runner.served import stored_plan
 from orchestrator.runner.signals import SignalGate, watching_signals
 from orchestrator.store import RunStore, utc_now
 
@@ -173,7 +174,7 @@ class Session:
         self.events.attach(store)
         store.write("experiment.lock.yaml", lock_text(self.experiment, prepared))
         store.write_json("facts.json", {"facts": prepared.facts})
-        store.write_json("plan.json", {"plan": prepared.plan})
+        store.write_json("plan.json", {"plan": stored_plan(prepared.plan, store)})
         points = sum(isinstance(step.do, RunPoint) for step in prepared.plan.steps)
         self.events.emit("planned", boots=len(prepared.plan.boots), points=points)
 
