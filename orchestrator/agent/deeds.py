@@ -152,7 +152,7 @@ class Deeds:
         places.private_folder(os.path.dirname(log))
         return Launch(
             argv, places.expand(args.text(given, "cwd", "~")), args.environment(given, "env"), log,
-            args.port(given),
+            args.integer(given, "port"),
         )  # fmt: skip
 
     def _memory_before(self) -> release.Baseline:
