@@ -59,7 +59,7 @@ class Deeds:
 
     def apply(self, given: Message) -> Message:
         self._refuse_while_serving("change files")
-        set_name = args.text(given, "set")
+        set_name = args.word(given, "set")
         prefixes = [places.expand(path) for path in args.words(given, "bytecode_prefixes")]
         wanted = apply.parse(args.objects(given, "files"))
         try:
@@ -152,7 +152,7 @@ class Deeds:
         places.private_folder(os.path.dirname(log))
         return Launch(
             argv, places.expand(args.text(given, "cwd", "~")), args.environment(given, "env"), log,
-            args.integer(given, "port"),
+            args.port(given),
         )  # fmt: skip
 
     def _memory_before(self) -> release.Baseline:

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Callable, Dict
 
-from . import lock
+from . import args, lock
 from .logfile import LogFile
 from .wire import AgentError, Link, Message
 
@@ -52,7 +52,7 @@ class Desk:
                 self._answering -= 1
 
     def _reply(self, link: Link, message: Message) -> Message:
-        number, verb, given = message.get("id"), message.get("verb"), message.get("args", {})
+        number, verb, given = args.request_id(message), message.get("verb"), message.get("args", {})
         try:
             if not isinstance(verb, str) or not isinstance(given, dict):
                 raise AgentError("bad_request", "a request has a verb and args")

@@ -23,7 +23,7 @@ def place_of(given: Message) -> Place:
 
 def read(given: Message) -> Message:
     wanted_gpus = args.gpu_indices(given)
-    port = args.integer(given, "port")
+    port = args.port(given)
     workdir = places.expand(args.text(given, "workdir"))
     looks: Dict[str, Callable[[], Any]] = {
         "gpu": lambda: holders.read(wanted_gpus),

@@ -31,7 +31,7 @@ class Config:
 
     def __init__(self, given: Message) -> None:
         self.run_id = args.path_name(given, "run_id")
-        self.holder = args.text(given, "holder", "unknown")
+        self.holder = args.text(given, "holder", "unknown") or "unknown"
         self.workdir = places.expand(args.text(given, "workdir"))
         self.lease_s = args.seconds(given, "lease_s", 120.0)
         self.stop_s = args.seconds(given, "stop_s", 30.0)

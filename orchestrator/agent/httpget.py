@@ -27,7 +27,7 @@ def request(given: Message, server_alive: Alive) -> Message:
         raise args.bad("path", "a path that starts with /", path)
     started = time.monotonic()
     connection = http.client.HTTPConnection(
-        args.text(given, "host", "127.0.0.1"), args.integer(given, "port"), timeout=max(0.001, timeout_s)
+        args.text(given, "host", "127.0.0.1"), args.port(given), timeout=max(0.001, timeout_s)
     )
     watch = _Watch(started + timeout_s, server_alive)
     try:

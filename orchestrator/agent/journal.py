@@ -52,6 +52,7 @@ class Journal:
             _rotate(path)
         record = {"kind": "open", "run_id": run_id}
         record.update(opening)
+        Story().check(record)
         fresh = path + ".new"
         if os.path.lexists(fresh):
             durable.remove("journal.mend", fresh)
@@ -87,12 +88,13 @@ class Journal:
         return str(self.opening["workdir"])
 
     def append(self, kind: str, **fields: Any) -> None:
-        """Durable when it returns. Raises AgentError `no_space` or `failed`; then the journal is as it was."""
+        """Durable when it returns. Raises AgentError `no_space`, `failed` or `bad_request`; then it is as it was."""
         record = {"kind": kind}
         record.update(fields)
         with self._lock:
             if self.story.closed is not None:
                 raise AgentError("failed", "journal {} is closed".format(self.path))
+            self.story.check(record)
             try:
                 self._write(kind, record)
             except OSError as error:

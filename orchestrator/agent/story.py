@@ -61,6 +61,16 @@ class Story:
             raise ValueError("out of place: {!r:.40}".format(record["kind"]))
         _FOLDS[str(record["kind"])](self, record)
 
+    def check(self, record: Message) -> None:
+        """Raises AgentError `bad_request` for a record that could not be read back: it must not be written."""
+        trial = Story()
+        trial.opened = self.opened
+        try:
+            trial.fold(json.loads(json.dumps(record)))
+        except ValueError as error:
+            text = "this cannot be noted in the journal: {}".format(error)
+            raise AgentError("bad_request", text) from None
+
     def _open(self, record: Message) -> None:
         for name in ("boot_id", "machine_id", "pid_namespace", "holder"):
             _text(record[name])
@@ -89,6 +99,7 @@ class Story:
         self.restored = False
 
     def _intend(self, record: Message) -> None:
+        _text(record["set"])
         for item in record["files"]:
             self.intended.setdefault(_path(item["path"]), set()).add(_digest(item["after_sha256"]))
         self._prefixes(record)

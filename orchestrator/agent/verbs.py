@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import sys
-from typing import Any, Callable, Dict, List
+from typing import Callable, Dict, List
 
 from . import (
     args,
@@ -22,6 +22,7 @@ from . import (
     places,
     procs,
     smoke,
+    story,
     taking,
 )
 from .guardlink import GuardianLink
@@ -222,12 +223,17 @@ def server_of(held: "Message | None") -> "Message | None":
 
 
 def clean(context: Context, given: Message) -> Message:
-    """Removes the run's own folders, once its journal is closed."""
-    run_id = args.path_name(given, "run_id")
+    """Removes the folders of a run, once its journal is closed; without a journal that tells of it, nothing."""
+    run_id, workdir = args.path_name(given, "run_id"), places.expand(args.text(given, "workdir"))
     path = os.path.join(places.run_folder(run_id), journal.FILE_NAME)
-    if os.path.lexists(path) and not journal.is_closed(path):
+    if not os.path.lexists(path):
+        return {}
+    told = story.read(path)
+    if told.closed is None:
         raise AgentError("dirty", "run {} has an open journal; restore it first".format(run_id), files=[path])
-    for folder in (places.work_folder(args.text(given, "workdir"), run_id), places.run_folder(run_id)):
+    if told.opened is None or told.opened["workdir"] != workdir:
+        raise AgentError("bad_request", "run {} did not work in {}".format(run_id, workdir), path=workdir)
+    for folder in (places.work_folder(workdir, run_id), places.run_folder(run_id)):
         if os.path.isdir(folder) and not os.path.islink(folder):
             shutil.rmtree(folder)
     return {}
@@ -267,7 +273,7 @@ VERBS.update({verb: forward(verb) for verb in FORWARDED})
 
 def answer(context: Context, message: Message) -> Message:
     """The reply to one request; never raises."""
-    number: Any = message.get("id")
+    number = args.request_id(message)
     verb, given = message.get("verb"), message.get("args", {})
     try:
         if not isinstance(verb, str) or not isinstance(given, dict):

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Dict, Iterator, List
 PROTOCOL = 1
 SEND_TIMEOUT_S = 5
 MAX_LINE_BYTES = 64 * 1024 * 1024
+TOO_LONG = b"\0\n"  # stands for a line beyond the limit; no message
 MAX_UNPACKED_BYTES = 256 * 1024 * 1024
 CODES = frozenset(
     [
@@ -79,6 +80,8 @@ def encode(message: Message) -> bytes:
 
 def decode(line: bytes) -> Message:
     """One message. Raises AgentError `bad_request` for anything that is not a JSON object."""
+    if line == TOO_LONG:
+        raise AgentError("bad_request", "a message is longer than {} bytes".format(MAX_LINE_BYTES))
     try:
         message = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -111,14 +114,23 @@ def sha256_hex(data: bytes) -> str:
 
 
 def read_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Whole lines of a stream until its end; a torn last line is not a message and is dropped."""
+    """Whole lines of a stream until its end; a torn last line is not a message and is dropped.
+
+    A line beyond the limit is skipped to its end and TOO_LONG is given in its place, so that the next one counts.
+    """
     while True:
         line = stream.readline(MAX_LINE_BYTES)
-        if not line.endswith(b"\n"):
-            if len(line) >= MAX_LINE_BYTES:
-                raise AgentError("bad_request", "a message is longer than {} bytes".format(MAX_LINE_BYTES))
+        too_long = False
+        while line and not line.endswith(b"\n"):
+            if len(line) < MAX_LINE_BYTES:
+                return
+            too_long = True
+            line = stream.readline(MAX_LINE_BYTES)
+        if not line:
             return
-        if line.strip():
+        if too_long:
+            yield TOO_LONG
+        elif line.strip():
             yield line
 
 

@@ -40,6 +40,9 @@ def specifier(text: str) -> SpecifierSet:
         raise ValueError(f"{text!r} is not a range of versions such as '>=0.5.14' or '0.5.13.*'") from error
 
 
+# PyYAML lets what it calls come through: dates that are none, lists as keys, numbers and nesting without end.
+_NOT_YAML = (yaml.YAMLError, ValueError, TypeError, OverflowError, RecursionError)
+
 Relative = Annotated[str, AfterValidator(_relative)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Range = Annotated[str, AfterValidator(_specifier)]
@@ -126,7 +129,7 @@ def read_manifest(text: str, where: str) -> Manifest:
     """The checked manifest. Raises PatchLoadError naming `where`, the key path and the value as read."""
     try:
         data = yaml.load(text, Loader=_UniqueKeys)
-    except yaml.YAMLError as error:
+    except _NOT_YAML as error:
         raise PatchLoadError(f"{where}: not readable as YAML: {' '.join(str(error).split())}") from error
     try:
         return Manifest.model_validate(data)

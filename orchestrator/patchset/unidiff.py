@@ -90,7 +90,10 @@ def apply(diff: FileDiff, text: str, *, unique: bool = False) -> str:
         out += lines[at : hunk.offset]
         out += hunk.after
         at = hunk.offset + len(hunk.before)
-    return "".join(out + lines[at:])
+    out += lines[at:]
+    if not all(line.endswith("\n") for line in out[:-1]):
+        raise AnchorError(f"{diff.path}: a line without a line end would run into the one behind it")
+    return "".join(out)
 
 
 def is_applied(diff: FileDiff, text: str) -> bool:
@@ -176,10 +179,16 @@ class _Parser:
             raise self._error("creating or deleting a file is not supported; list new files under `adds`")
         self.at += 2
         hunks: list[Hunk] = []
+        shift = 0  # by how much the new file is ahead of the old one
         while self._peek().startswith("@@ "):
             hunk = self._hunk()
             if hunks and hunk.offset < hunks[-1].offset + len(hunks[-1].before):
                 raise self._error(f"hunk at line {hunk.start} overlaps the one before it or is out of order")
+            if hunk.new_offset != hunk.offset + shift:
+                raise self._error(
+                    f"hunk at line {hunk.start}: its + line does not follow from the hunks before it"
+                )
+            shift += len(hunk.after) - len(hunk.before)
             hunks.append(hunk)
         if not hunks:
             raise self._error(f"{new} has no hunk")
@@ -210,6 +219,8 @@ class _Parser:
         if line in ("\n", "\r\n"):
             # Editors strip the blank that stands for an empty context line.
             sign, content = " ", line
+        if sign in {" ", "+", "-"} and not line.endswith("\n"):
+            raise self._error("the diff ends within a line; end it with a newline")
         if sign not in {" ", "+", "-"}:
             raise self._error("the hunk ends too early" if sign != "\\" else "misplaced '\\ No newline'")
         if sign in " -":

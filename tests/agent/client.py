@@ -110,6 +110,10 @@ class Client:
         self._stdin.flush()
 
     def submit(self, verb: str, **args: Any) -> Future[Json]:
+        return self.submit_any(verb, args)
+
+    def submit_any(self, verb: str, args: object) -> Future[Json]:
+        """A request whose args may be of any kind."""
         number = next(self._ids)
         future: Future[Json] = Future()
         self._waiting[number] = future
