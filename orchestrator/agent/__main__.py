@@ -16,7 +16,10 @@ exit status: 0 clean, 1 refused or failed, 70 still dirty
 
 
 def main() -> int:
-    command, *words = sys.argv[1:] or [""]
+    given = sys.argv[1:]
+    while given and given[0].endswith(".pyz"):
+        given = given[1:]  # `agent-*.pyz restore` where several versions lie side by side
+    command, *words = given or [""]
     if sys.version_info < (3, 8):
         sys.stderr.write("Python 3.8 or newer is needed, this is {}\n".format(sys.version.split()[0]))
         return 1

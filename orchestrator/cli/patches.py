@@ -83,5 +83,5 @@ def check(
         shown = {"patch": name, "state": str(fit.state), "reason": fit.reason, "exit_code": code}
         print(json.dumps({"schema": 1, **shown}))
     else:
-        print(f"{name}: {fit.state.replace('_', ', ')}{': ' + fit.reason if fit.reason else ''}")
+        print(f"{name}: {fit.state.words}{': ' + fit.reason if fit.reason else ''}")
     return code

@@ -23,6 +23,11 @@ class FitState(StrEnum):
     ALREADY_APPLIED = "already_applied"
     MISFIT = "misfit"
 
+    @property
+    def words(self) -> str:
+        """For people; the contract's spelling."""
+        return "fits, unlisted" if self is FitState.FITS_UNLISTED else self.value.replace("_", " ")
+
 
 @dataclass(frozen=True)
 class Fit:
