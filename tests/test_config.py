@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.config import UNSUPPORTED, Checked, load_experiment
+from orchestrator.config import UNSUPPORTED, Checked, Lacking, load_experiment
 from orchestrator.errors import ExperimentError
 from orchestrator.model.experiment import Experiment
 
@@ -144,8 +144,8 @@ class TestSet:
             ("name.first=a", "--set name.first: `name` is not a mapping, so nothing can be set below it"),
             ("node.gpus=[0", "--set node.gpus: not YAML: did not find expected ',' or ']'"),
             (
-                "node.patch_mode=overlay",
-                "--set node.patch_mode: `overlay` is not in this version: serving from a patched copy of the tree",
+                "node.patch_mode=overlaid",
+                '--set node.patch_mode: the text "overlaid" is not known here; did you mean `overlay`?',
             ),
         ],
     )
@@ -172,6 +172,9 @@ def test_a_feature_is_read_once_it_is_taken_off_the_list():
     text = BASE.replace("host: gpu-1", "host: gpu-1\n  patch_mode: overlay")
     experiment = load_experiment(text, name="x.yaml", lacking=()).experiment
     assert experiment.node.patch_mode == "overlay"
+    lacking = (Lacking("node.patch_mode", "overlay", "as an example"),)
+    with pytest.raises(ExperimentError, match="`overlay` is not in this version: as an example"):
+        load_experiment(text, name="x.yaml", lacking=lacking)
 
 
 def test_the_list_of_lacking_features_names_real_keys():

@@ -1,5 +1,5 @@
-"""Runs in the serving interpreter, environment and folder: is a package in `root`, the first of PYTHONPATH, the one that
-is loaded? It need not be there yet. Request on stdin, one marked line on stdout; nothing is imported."""
+"""Runs in the serving interpreter, environment and folder: is a package in `root`, the first of PYTHONPATH, the one
+that is loaded? It need not be there yet. Request on stdin, one marked line on stdout; nothing is imported."""
 
 import importlib.machinery
 import importlib.util

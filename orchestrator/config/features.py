@@ -19,9 +19,7 @@ class Lacking:
     what: str
 
 
-UNSUPPORTED: tuple[Lacking, ...] = (
-    Lacking("node.patch_mode", "overlay", "serving from a patched copy of the tree"),
-)
+UNSUPPORTED: tuple[Lacking, ...] = ()
 
 
 def refuse_lacking(root: MapNode, lacking: tuple[Lacking, ...], problems: Problems) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+PatchMode = Literal["in_place", "overlay"]
 Scalar = str | int | float | bool
 ArgValue = Scalar | tuple[Scalar, ...]  # True makes a bare flag; a tuple makes `--flag a b c`
 
@@ -40,7 +41,7 @@ class Node:
     gpus: Literal["all"] | tuple[int, ...] = "all"
     free: Literal["own", "wait", "listed", "all"] = "own"
     free_list: tuple[FreeRule, ...] = ()
-    patch_mode: Literal["in_place", "overlay"] = "in_place"
+    patch_mode: PatchMode = "in_place"
     allow_unlisted: bool = False
     lease_s: float = 120.0
     known_hosts: str = "~/.ssh/known_hosts"

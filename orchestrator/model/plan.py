@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from orchestrator.model.experiment import Arm, EnvValue, FreeRule
+from orchestrator.model.experiment import Arm, EnvValue, FreeRule, PatchMode
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,17 @@ class Smoke:
 
 @dataclass(frozen=True)
 class ApplyEdits:
+    """`overlay`: in a copy of the package that serves, where installed files are only read."""
+
     patch_set: PatchSet
+    overlay: bool = False
 
 
 @dataclass(frozen=True)
 class RestoreFiles:
-    pass
+    """`overlay`: nothing was changed; the copy is removed."""
+
+    overlay: bool = False
 
 
 @dataclass(frozen=True)
@@ -199,8 +204,14 @@ class Plan:
     gpu_minutes: float | None  # None: unknown, no measured step time yet
     gpu_minutes_why: str = ""
     arms: tuple[Arm, ...] = ()  # as they are served here, which may differ from how they were written
+    patch_mode: PatchMode = "in_place"
     modes: dict[str, str] = field(default_factory=dict)  # arm -> how, where it is served otherwise than written
     unsupported: dict[str, str] = field(default_factory=dict)  # arm -> why it is left out
+
+    @property
+    def patched(self) -> bool:
+        """Whether any boot needs a tree other than the original."""
+        return any(item.edits for item in self.patch_sets)
 
     def patch_set(self, name: str) -> PatchSet:
         return next(item for item in self.patch_sets if item.name == name)

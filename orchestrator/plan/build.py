@@ -112,6 +112,7 @@ def build_plan(
         gpu_minutes=minutes,
         gpu_minutes_why=why,
         arms=chosen,
+        patch_mode=experiment.node.patch_mode,
         modes=dict(fitted.modes),
         unsupported=dict(fitted.unsupported),
     )
@@ -191,10 +192,17 @@ def _steps(context: Context, boots: list[_Boot]) -> Iterator[Step]:
     for position, boot in enumerate(boots):
         yield from _boot_steps(boot, patched, free_first=position == 0 and _serves_from_tree(context))
     if patched:
-        yield Step("restore", RestoreFiles(), None, "put every changed file back and verify it by hash")
+        yield _restore(context)
     yield Step("unlock", Unlock(), None, "close the journal and unlock the node")
     yield Step("collect", Collect(), None, "fetch logs and records")
     yield report
+
+
+def _restore(context: Context) -> Step:
+    text = "put every changed file back and verify it by hash"
+    if context.overlay:
+        text = "remove the overlay; the installed files were only read"
+    return Step("restore", RestoreFiles(context.overlay), None, text)
 
 
 def _guard(experiment: Experiment) -> Step:
@@ -207,13 +215,15 @@ def _guard(experiment: Experiment) -> Step:
 
 
 def _serves_from_tree(context: Context) -> bool:
-    """Processes that serve from the tree must be gone before it is patched."""
+    """Processes that serve from the tree must be gone before it is patched in place."""
     rules = context.experiment.node.free_list
-    return any(may_stop(process, context.policy, rules) for process in context.facts.tree_processes)
+    return not context.overlay and any(
+        may_stop(process, context.policy, rules) for process in context.facts.tree_processes
+    )
 
 
 def _boot_steps(boot: _Boot, patched: bool, *, free_first: bool) -> Iterator[Step]:
-    swap = [_swap(boot.patch_set)] if patched else []
+    swap = [_swap(boot.patch_set, boot.context.overlay)] if patched else []
     free = [_free(boot.context)]
     yield from (*free, *swap) if free_first else (*swap, *free)
     yield from _launch_steps(boot)
@@ -233,15 +243,15 @@ def _switch(arm: Arm, boot: int) -> Step:
     return Step("switch", SwitchThreshold(arm.name, boot, wanted), None, text)
 
 
-def _swap(item: PatchSet) -> Step:
-    if not item.edits:
-        return Step(
-            "swap", ApplyEdits(item), RestoreFiles(), "original bytes in every file, verified by hash"
-        )
+def _swap(item: PatchSet, overlay: bool) -> Step:
     paths = ", ".join(edit.path for edit in item.edits)
-    return Step(
-        "swap", ApplyEdits(item), RestoreFiles(), f"put {item.name} in place, verified by hash: {paths}"
-    )
+    if overlay:
+        text = f"put {item.name} into the overlay, verified by hash: {paths}"
+        original = "original bytes in every file of the overlay, verified by hash"
+    else:
+        text = f"put {item.name} in place, verified by hash: {paths}"
+        original = "original bytes in every file, verified by hash"
+    return Step("swap", ApplyEdits(item, overlay), RestoreFiles(overlay), text if paths else original)
 
 
 def _free(context: Context) -> Step:

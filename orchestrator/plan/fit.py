@@ -40,6 +40,11 @@ class Context:
         return None if gpus == "all" else gpus
 
     @property
+    def overlay(self) -> bool:
+        """The installed tree is read only: it need not be ours to write, and others may serve from it."""
+        return self.experiment.node.patch_mode == "overlay"
+
+    @property
     def leftovers(self) -> tuple[JournalFact, ...]:
         """Unfinished journals of dead runs. The guardian cleans up after them before anything else."""
         return tuple(
@@ -135,7 +140,7 @@ def _file_misfits(context: Context) -> Iterator[str]:
             reason = f"{edit.path} was not looked at on the node"
         elif found != edit.before_sha256:
             reason = f"{edit.absolute} changed after it was read ({_short(found)}, was {_short(edit.before_sha256)})"
-        elif fact is not None and not fact.writable:
+        elif fact is not None and not fact.writable and not context.overlay:
             reason = f"{edit.absolute} cannot be replaced by {context.facts.user} with mode and owner kept"
         else:
             continue
@@ -208,7 +213,7 @@ def _busy(context: Context) -> Iterator[str]:
         if node.free != "wait" and not context.leftovers:
             yield f"GPU {gpu.index} has {gpu.memory_used_mib} MiB in use by no process that can be seen"
     stopped = {process.pid for process in use.stop}
-    for process in facts.tree_processes:
+    for process in () if context.overlay else facts.tree_processes:
         if not may_stop(process, context.policy, node.free_list) and not _left_over(context, process.uid):
             yield f"the tree to patch is being served from by {describe(process)}"
     port = facts.port
@@ -273,7 +278,7 @@ def _sharing_notes(context: Context) -> Iterator[str]:
 
 def _file_notes(context: Context) -> Iterator[str]:
     tree = context.facts.tree
-    if tree is None:
+    if tree is None or context.overlay:
         return
     for path in dict.fromkeys(edit.path for edit in edits_of(context.sets)):
         fact = tree.file(path)

@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Iterator
 
 from orchestrator.model.experiment import EnvValue, SecretRef
-from orchestrator.model.facts import Facts
+from orchestrator.model.facts import Facts, ProcessFact
 from orchestrator.model.plan import (
+    Edit,
     Effect,
     FreeGpus,
     Launch,
@@ -78,7 +79,7 @@ def _stops(plan: Plan, facts: Facts) -> Iterator[str]:
     if frees:
         free = frees[0]
         found = list(holders(facts, free.gpus, free.policy, free.rules).stop)
-        served = [item for item in facts.tree_processes if may_stop(item, free.policy, free.rules)]
+        served = [] if plan.patch_mode == "overlay" else _served(facts, free)
         found += [item for item in served if item.pid not in {other.pid for other in found}]
     if not found:
         yield "stops    nothing that runs now"
@@ -86,21 +87,37 @@ def _stops(plan: Plan, facts: Facts) -> Iterator[str]:
         yield f"stops    {describe(process)} (for good: it is not started again)"
 
 
+def _served(facts: Facts, free: FreeGpus) -> list[ProcessFact]:
+    """Processes on the tree to patch that may be stopped."""
+    return [item for item in facts.tree_processes if may_stop(item, free.policy, free.rules)]
+
+
 def _changes(plan: Plan) -> Iterator[str]:
+    if plan.patch_mode == "overlay" and any(item.edits for item in plan.patch_sets):
+        yield from _overlay_changes(plan)
+        return
     changed = False
     for item in plan.patch_sets:
         for edit in item.edits:
+            if not changed:
+                yield "patches  in place: files of the installed package are changed, and put back at the end"
             changed = True
-            verb = (
-                "adds"
-                if edit.before_sha256 is None
-                else "removes"
-                if edit.after_sha256 is None
-                else "changes"
-            )
-            yield f"{verb:<8} {edit.absolute} for {item.name} (put back at the end)"
+            yield f"{_verb(edit):<8} {edit.absolute} for {item.name} (put back at the end)"
     if not changed:
         yield "changes  no file"
+
+
+def _overlay_changes(plan: Plan) -> Iterator[str]:
+    yield "patches  overlay: a copy of the package serves all arms; installed files are only read"
+    for item in plan.patch_sets:
+        for edit in item.edits:
+            yield f"{_verb(edit):<8} {edit.path} of the copy for {item.name} (removed at the end)"
+
+
+def _verb(edit: Edit) -> str:
+    if edit.before_sha256 is None:
+        return "adds"
+    return "removes" if edit.after_sha256 is None else "changes"
 
 
 def _starts(plan: Plan) -> Iterator[str]:
@@ -126,8 +143,8 @@ def undo_words(effect: Effect) -> str:
     match effect:
         case Unlock():
             return "unlock"
-        case RestoreFiles():
-            return "put the files back"
+        case RestoreFiles(overlay):
+            return "remove the overlay" if overlay else "put the files back"
         case StopServer():
             return "stop the server"
         case _:

@@ -66,6 +66,29 @@ class ActingVerbs(Calls):
         ]
         return self._call(replies.Applied, "apply", {"set": name, "files": listed}, timeout_s)
 
+    def lay(
+        self, name: str, package: str, package_path: str, files: Sequence[Args], *, timeout_s: float = 600.0
+    ) -> replies.Laid:
+        """Make a copy of the package hold exactly this set, and serve from it; installed files are only read.
+
+        `files` as for `apply`, with package-relative paths.
+        """
+        listed = [
+            {
+                "path": file["path"],
+                "before_sha256": file["before_sha256"],
+                "after_sha256": file["after_sha256"],
+                **content(file["data"]),
+            }
+            for file in files
+        ]
+        args = {"set": name, "package": package, "package_path": package_path, "files": listed}
+        return self._call(replies.Laid, "lay", args, timeout_s)
+
+    def origins(self, *, timeout_s: float = QUICK_S) -> replies.Origins:
+        """Where each process of the server that runs its interpreter loads the package from."""
+        return self._call(replies.Origins, "origins", {}, timeout_s)
+
     def verify(self, *, timeout_s: float = QUICK_S) -> tuple[replies.VerifiedFile, ...]:
         return self._call(replies.Verified, "verify", {}, timeout_s).files
 

@@ -117,6 +117,35 @@ class ReadingVerbs(Calls):
         }
         return self._call(replies.Smoke, "smoke", args, timeout_s + GRACE_S)
 
+    def overlay(
+        self,
+        *,
+        workdir: str,
+        run_id: str,
+        python: str,
+        cwd: str,
+        env: Mapping[str, str],
+        package: str,
+        package_path: str,
+        absent: Sequence[str] = (),
+        timeout_s: float = 90.0,
+    ) -> replies.OverlayCheck:
+        """Whether an overlay of the package would be what this interpreter loads. Nothing is written.
+
+        `absent`: modules that a patch set removes, which must not be found elsewhere either.
+        """
+        args = {
+            "workdir": workdir,
+            "run_id": run_id,
+            "python": python,
+            "cwd": cwd,
+            "env": dict(env),
+            "package": package,
+            "package_path": package_path,
+            "absent": list(absent),
+        }
+        return self._call(replies.OverlayCheck, "overlay", args, timeout_s)
+
     def holders(self, gpus: GpuChoice = "all", *, timeout_s: float = QUICK_S) -> replies.Holders:
         return self._call(replies.Holders, "holders", {"gpus": gpu_args(gpus)}, timeout_s)
 

@@ -191,6 +191,41 @@ class Applied:
 
 
 @dataclass(frozen=True)
+class OverlayCheck:
+    """Whether a copy of the package in `root` would be what serves; `problem` says what would be instead."""
+
+    root: str
+    files: int
+    size_bytes: int
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class Laid:
+    """The copy that serves from now on. Paths are package-relative."""
+
+    root: str
+    changed: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where one process of the server loads the package from; `how` says what that is read from."""
+
+    pid: int
+    command: str
+    state: Literal["overlay", "installed", "unknown"]
+    how: str
+
+
+@dataclass(frozen=True)
+class Origins:
+    root: str
+    processes: tuple[Origin, ...]
+
+
+@dataclass(frozen=True)
 class VerifiedFile:
     path: str
     state: Literal["original", "patched", "foreign"]

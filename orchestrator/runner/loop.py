@@ -48,6 +48,7 @@ from orchestrator.runner.confirm import confirm_worker
 from orchestrator.runner.events import Events
 from orchestrator.runner.loading import Loads
 from orchestrator.runner.options import launch_env
+from orchestrator.runner.overlay import confirm_overlay
 from orchestrator.runner.pulse import Pulse
 from orchestrator.runner.sampling import gpu_csv, start_sampling
 from orchestrator.runner.smoke import smoke_patch_set
@@ -89,8 +90,8 @@ class Loop:
                 smoke_patch_set(
                     self.node, self.experiment, self.facts, patch_set, self.store.run_id, self.events, arms
                 )
-            case ApplyEdits(patch_set):
-                self._apply(patch_set)
+            case ApplyEdits(patch_set, overlay):
+                self._lay(patch_set) if overlay else self._apply(patch_set)
             case FreeGpus():
                 self._free(effect)
             case PutFile(path, text):
@@ -110,7 +111,7 @@ class Loop:
             case StopServer():
                 self._stop()
             case RestoreFiles():
-                restored = self.node.restore()
+                restored = self.node.restore()  # in overlay mode no file: the copy is removed
                 self.events.emit("restored", files=list(restored.restored))
             case Guard() | Unlock() | Collect() | MakeReport():
                 raise AssertionError(f"{effect} is not executed here")
@@ -130,6 +131,15 @@ class Loop:
             applied = self.node.apply(patch_set.name, [_file(edit) for edit in patch_set.edits])
         self.touched = self.touched or bool(applied.changed)
         self.events.emit("applied", patch_set=patch_set.name, changed=list(applied.changed))
+
+    def _lay(self, patch_set: PatchSet) -> None:
+        """The same in a copy of our own, which is nothing of the node's."""
+        tree = self.facts.tree
+        assert tree is not None, "a tree was read before it was planned with"
+        edits = [{**_file(edit), "path": edit.path} for edit in patch_set.edits]
+        with self._refusing():
+            laid = self.node.lay(patch_set.name, tree.package, tree.path, edits)
+        self.events.emit("applied", patch_set=patch_set.name, changed=list(laid.changed), overlay=laid.root)
 
     def _free(self, effect: FreeGpus) -> None:
         rules = [{"user": rule.user, "command": rule.command} for rule in effect.rules]
@@ -182,6 +192,8 @@ class Loop:
     def _confirm(self, boot: Boot) -> None:
         log = server_log(self.experiment.node.workdir, self.store.run_id, boot.arm.name, boot.number)
         confirm_worker(boot, self.plan.worker_paths[boot.arm.name], log)
+        if self.plan.patched and self.plan.patch_mode == "overlay":
+            confirm_overlay(boot)
 
     def _stop(self) -> None:
         self._unwatch()

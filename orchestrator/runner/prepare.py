@@ -20,6 +20,7 @@ from orchestrator.remote.transport import ConnectSettings
 from orchestrator.runner.arguments import check_arguments
 from orchestrator.runner.fitting import Fitting, fit, served_as
 from orchestrator.runner.options import public_env
+from orchestrator.runner.overlay import check_overlay
 
 
 @dataclass(frozen=True)
@@ -192,4 +193,6 @@ def prepare(
         notes = seen.notes  # the same bytes under the same interpreter: the arguments were parsed there
     else:
         notes = check_arguments(node, served, found.facts, [arm.name for arm in plan.arms], found.sets)
+        if plan.patched and plan.patch_mode == "overlay":
+            check_overlay(node, served, found.facts, plan)
     return Prepared(found.facts, replace(plan, warnings=(*plan.warnings, *notes)), served, notes)
