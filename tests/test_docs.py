@@ -204,7 +204,7 @@ def test_the_report_page_explains_every_reason_and_no_other() -> None:
 def test_the_patch_page_explains_every_answer_of_check() -> None:
     part = (ROOT / "docs/writing-a-patch.md").read_text().split("## What `check` answers")[1]
     for state in FitState:
-        assert f"`{state.replace('_', ', ')}`" in part
+        assert f"`{state.words}`" in part
 
 
 @pytest.mark.wheels

@@ -208,7 +208,7 @@ def _fits(node: Node, tree: Tree, patches: Sequence[Patch]) -> dict[str, Fit]:
 
 def _fit_finding(name: str, fit: Fit) -> Finding:
     states: Mapping[str, State] = {"fits": "ok", "fits_unlisted": "note", "native": "ok"}
-    words = fit.state.replace("_", ", ")
+    words = fit.state.words
     return Finding(states.get(fit.state, "note"), f"patch {name}", f"{words}: {fit.reason}")
 
 
