@@ -26,12 +26,9 @@ class SignalGate:
     def __init__(self) -> None:
         self.first: int | None = None
         self.repeats = 0
-        self.over = False  # the run has ended; what is left is to say so
         self._raises = True
 
     def handle(self, signum: int, _frame: FrameType | None) -> None:
-        if self.over:
-            return
         if self.first is not None:
             self.repeats += 1
             _say(_REPLY)
@@ -61,7 +58,8 @@ class SignalGate:
 def watching_signals() -> Iterator[SignalGate]:
     """Installs the gate for the main thread and puts the old handlers back after a run that no signal ended.
 
-    One that a signal ended has said its exit code, and the next signal of the same impatient hand must not change it.
+    One that a signal ended has said its exit code, and the next signal of the same impatient hand must not change it:
+    an ignored signal stays ignored while the interpreter shuts down, any other handler gives way to the default one.
     A signal that was ignored when we came (nohup, a background job of a script) stays ignored.
     """
     gate = SignalGate()
@@ -73,9 +71,8 @@ def watching_signals() -> Iterator[SignalGate]:
     try:
         yield gate
     finally:
-        gate.over = True
-        for number, handler in before.items() if gate.first is None else ():
-            signal.signal(number, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler if gate.first is None else signal.SIG_IGN)
 
 
 def _say(text: bytes) -> None:

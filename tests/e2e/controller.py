@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import yaml
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-c", "from orchestrator.cli import main; main()")
 LIMIT_S = 60.0
 MEASURED = (0, 6)  # 6: on a machine with other work the load generator may run late, and then says so
@@ -59,6 +60,7 @@ class Place:
             "HOME": str(folder / "home"),
             "PATH": os.environ["PATH"],
             "LANG": "C.UTF-8",
+            "PYTHONPATH": str(CHECKOUT),
             "PYTHONDONTWRITEBYTECODE": os.environ.get("PYTHONDONTWRITEBYTECODE", ""),
             **(env or {}),
         }

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator.patchset import find_patch
-from tests.e2e.controller import MEASURED, Place
+from tests.e2e.controller import CHECKOUT, MEASURED, Place
 from tests.e2e.node import EAGLE3, SshNode, differences, experiment
 from tests.sshd import free_port
 
 pytestmark = [pytest.mark.sshd, pytest.mark.wheels]
-CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def test_plan_and_dry_run_touch_nothing_at_either_end(node: SshNode, place: Place) -> None:
