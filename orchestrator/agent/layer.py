@@ -69,7 +69,9 @@ class Layer:
         """A server was started from it; its processes are looked at from now on."""
         if self._overlay is not None:
             mark = str(self._journal.opening["marker"])
-            self._origins = Origins(self._overlay.root, self._overlay.source, mark, leader[0])
+            self._origins = Origins(
+                self._overlay.root, self._overlay.source, self._overlay.package, mark, leader[0]
+            )
             self._origins.note({leader})
 
     def note(self, alive: Set[Identity]) -> None:

@@ -15,17 +15,22 @@ from .wire import Message
 
 
 class Young(NamedTuple):
-    """What a process was started with. `first`: of its PYTHONPATH; `readable`: our mark stands there too."""
+    """What a process was started with. `path`: its PYTHONPATH; `holder`: the first folder in it that has the package.
+
+    `readable`: our mark stands in its environment, so that this is what it was.
+    """
 
     readable: bool
-    first: Optional[str]
+    path: str
+    holder: Optional[str]
 
 
 class Origins:
     """Of one server, whose package lies in `root` and is installed at `source`. `mark`: NAME=value of the run."""
 
-    def __init__(self, root: str, source: str, mark: str, leader: int) -> None:
+    def __init__(self, root: str, source: str, package: str, mark: str, leader: int) -> None:
         self._root = root
+        self._inside = os.path.join(package, "__init__.py")
         self._below = tuple(os.path.realpath(folder) + os.sep for folder in (root, source))
         self._mark = os.fsencode(mark)
         self._program = _program(leader)
@@ -34,7 +39,7 @@ class Origins:
     def note(self, alive: Set[Identity]) -> None:
         """Looks at each process once, as soon as it is known."""
         for identity in alive - set(self._young):
-            young = _read(identity[0], self._mark)
+            young = self._read(identity[0])
             if young is not None:
                 self._young[identity] = young
 
@@ -64,20 +69,25 @@ class Origins:
         young = self._young.get(identity)
         if young is None or not young.readable:
             return "unknown", "its environment cannot be read"
-        if young.first == self._root:
-            return "overlay", "was started with PYTHONPATH={}".format(self._root)
-        return "installed", "was started with PYTHONPATH={}".format(young.first or "")
+        state = "overlay" if young.holder == self._root else "installed"
+        return state, "was started with PYTHONPATH={}".format(young.path)
 
-
-def _read(pid: int, mark: bytes) -> Optional[Young]:
-    try:
-        with open("/proc/{}/environ".format(pid), "rb") as stream:
-            entries = stream.read().split(b"\0")
-    except OSError:
-        return None
-    prefix = os.fsencode(VARIABLE) + b"="
-    values = [os.fsdecode(entry[len(prefix) :]) for entry in entries if entry.startswith(prefix)]
-    return Young(mark in entries, values[0].split(os.pathsep)[0] if values else None)
+    def _read(self, pid: int) -> Optional[Young]:
+        """Servers put folders before ours (torch hands its whole sys.path down): what counts is who has the package."""
+        try:
+            with open("/proc/{}/environ".format(pid), "rb") as stream:
+                entries = stream.read().split(b"\0")
+            here = os.readlink("/proc/{}/cwd".format(pid))
+        except OSError:
+            return None
+        prefix = os.fsencode(VARIABLE) + b"="
+        values = [os.fsdecode(entry[len(prefix) :]) for entry in entries if entry.startswith(prefix)]
+        path = values[0] if values else ""
+        folders = (
+            [os.path.normpath(os.path.join(here, part)) for part in path.split(os.pathsep)] if path else []
+        )
+        holders = (folder for folder in folders if os.path.isfile(os.path.join(folder, self._inside)))
+        return Young(self._mark in entries, path, next(holders, None))
 
 
 def _program(pid: int) -> Optional[str]:

@@ -342,15 +342,18 @@ def test_a_process_started_without_the_overlay_is_told_apart(served: Served) -> 
         sleep = "import time; print('up', 0, 0, 0, flush=True); time.sleep(300)"
         subprocess.Popen([sys.executable, "-c", sleep], env={**os.environ, "PYTHONPATH": "/theirs"})
         subprocess.Popen([sys.executable, "-c", sleep], env={})
+        longer = os.pathsep.join(["/nothing", os.environ["PYTHONPATH"], "/theirs"])
+        subprocess.Popen([sys.executable, "-c", sleep], env={**os.environ, "PYTHONPATH": longer})
         subprocess.Popen([sys.executable, "-c", "import toy._json; " + sleep], env={"PATH": "/bin"})
         subprocess.Popen(["sleep", "300"], env={})
         time.sleep(300)
     """
     served.start(client, argv=[str(served.python), "-c", textwrap.dedent(strays)])
-    eventually(lambda: served.node.log.read_text().count("up") == 3, what="strays are up")
+    eventually(lambda: served.node.log.read_text().count("up") == 4, what="strays are up")
     told = [(item["state"], item["how"]) for item in client.ask("origins")["processes"]]
-    assert sorted(state for state, _ in told) == ["installed", "installed", "overlay", "unknown"]
+    assert sorted(state for state, _ in told) == ["installed", "installed", "overlay", "overlay", "unknown"]
     assert ("installed", "was started with PYTHONPATH=/theirs") in told
+    assert ("overlay", f"was started with PYTHONPATH=/nothing:{served.root}:/theirs") in told
     assert ("installed", f"maps {served.package / served.extension}") in told
 
 
