@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 USAGE = """usage: python3 agent.pyz COMMAND
@@ -23,6 +24,7 @@ def main() -> int:
     if sys.version_info < (3, 8):
         sys.stderr.write("Python 3.8 or newer is needed, this is {}\n".format(sys.version.split()[0]))
         return 1
+    _speak_utf8()
     if command == "serve":
         from . import serve
 
@@ -41,6 +43,14 @@ def main() -> int:
         return hand.main(command, words)
     sys.stderr.write(USAGE)
     return 0 if command in ("-h", "--help", "help") else 1
+
+
+def _speak_utf8() -> None:
+    """Paths, words and variables come as UTF-8. In another locale's encoding they would be others."""
+    if sys.getfilesystemencoding() == "utf-8" or sys.flags.utf8_mode:
+        return
+    flags = ["-X", "utf8"] + ["-I"] * sys.flags.isolated + ["-S"] * sys.flags.no_site
+    os.execv(sys.executable, [sys.executable, *flags, *sys.argv])
 
 
 if __name__ == "__main__":

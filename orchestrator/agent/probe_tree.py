@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import sysconfig
-from typing import Optional
+from typing import Dict, Optional
 
 MARK = "DYNSPEC-PROBE "
 VERSION = re.compile(
@@ -62,17 +62,22 @@ def is_editable(path: str) -> bool:
     return parent not in {os.path.realpath(root) for root in roots}
 
 
+def as_utf8(path: Optional[str]) -> Optional[str]:
+    """A path as the agent writes it, whatever encoding this interpreter's locale has."""
+    return None if path is None else os.fsencode(path).decode("utf-8", "surrogateescape")
+
+
 def main() -> None:
     request = json.loads(sys.stdin.read())
     name = request["package"]
-    answer = {
-        "python": sys.executable,
+    answer: Dict[str, object] = {
+        "python": as_utf8(sys.executable),
         "python_version": "{}.{}.{}".format(*sys.version_info[:3]),
-        "bytecode_prefix": getattr(sys, "pycache_prefix", None),
+        "bytecode_prefix": as_utf8(getattr(sys, "pycache_prefix", None)),
     }
     try:
         path = find_package(name)
-        answer["path"] = path
+        answer["path"] = as_utf8(path)
         answer["version"] = written_version(path) or metadata_version(name, path)
         answer["editable"] = is_editable(path)
     except (ImportError, LookupError, ValueError, AttributeError) as error:

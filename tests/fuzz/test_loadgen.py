@@ -4,6 +4,7 @@ failed request with a reason, never an end of the load generator."""
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import given
@@ -47,8 +48,12 @@ EVENTS = {
     COMPLETIONS: [{"choices": [{"text": "x", "finish_reason": "stop"}]}],
     GENERATE: GENERATE_EVENTS,
 }
-PIECES = [b"\r\n", b"\n", b"\r", b": hello\n\n", b"data:", b"data: [DONE]\n\n", b"0\r\n\r\n", b"ffffffffffffffff\r\n", b"-1\r\n", b"\xff",
-          b"HTTP/1.1 100 Continue\r\n\r\n", b"Content-Length: 5\r\n", b"Content-Length: -5\r\n", b"event: x\n", b"\xef\xbb\xbf", b"{", b"1e999", b"data: " + b"[" * 100_000 + b"\n\n"]  # fmt: skip
+PIECES = [
+    b"\r\n", b"\n", b"\r", b": hello\n\n", b"data:", b"data: [DONE]\n\n", b"0\r\n\r\n",
+    b"ffffffffffffffff\r\n", b"-1\r\n", b"\xff", b"HTTP/1.1 100 Continue\r\n\r\n",
+    b"Content-Length: 5\r\n", b"Content-Length: -5\r\n", b"event: x\n", b"\xef\xbb\xbf", b"{", b"1e999",
+    b"data: " + b"[" * 100_000 + b"\n\n",
+]  # fmt: skip
 
 
 def chunked(body: bytes, size: int = 40) -> bytes:
@@ -72,7 +77,7 @@ def received(raw: bytes, cuts: list[int]) -> Exchange:
     exchange = Exchange("load", 0, 0)
     exchange.sent_ns = 1
     edges = [0, *sorted({cut % (len(raw) + 1) for cut in cuts}), len(raw)]
-    for number, (start, end) in enumerate(zip(edges, edges[1:], strict=False), 2):
+    for number, (start, end) in enumerate(pairwise(edges), 2):
         if start == end or exchange.framing.done:
             continue
         exchange.raw += raw[start:end]

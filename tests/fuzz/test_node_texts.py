@@ -26,8 +26,11 @@ CELLS = [
     "None",
     "N/A",
 ]
-TAGS = ["<pid>", "</pid>", "<process_info>", "<gpu>", "</gpu>", "<uuid></uuid>", "<processes>", "]]>", "<!--", "&x;", "&#0;",
-        '<!DOCTYPE a [<!ENTITY x "y">]>', "<attached_gpus>\u00b2</attached_gpus>", "<pid>\u00b2</pid>", "<pid>4294967296</pid>"]  # fmt: skip
+TAGS = [
+    "<pid>", "</pid>", "<process_info>", "<gpu>", "</gpu>", "<uuid></uuid>", "<processes>", "]]>", "<!--",
+    "&x;", "&#0;", '<!DOCTYPE a [<!ENTITY x "y">]>', "<attached_gpus>\u00b2</attached_gpus>",
+    "<pid>\u00b2</pid>", "<pid>4294967296</pid>",
+]  # fmt: skip
 PIECES = [*CELLS, *TAGS, *ODD_TEXTS]
 STAT = "7 (a b) c) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 12345 1 1 18446744073709551615"
 TCP = "  sl  local_address rem_address   st\n   0: 0100007F:7530 00000000:0000 0A 0:0 0:0 0 0 0 4711 1 0\n"

@@ -34,8 +34,11 @@ diff --git a/x.py b/x.py
 +new
 """
 TEXT = "a\nb\nc\nd\ne\nf\ng"
-MARKS = ["@@ -1 +1 @@\n", "@@ -0,0 +0,0 @@\n", "@@ -99999999999999999999 +1 @@\n", "@@ -1,5000000000 +1 @@\n", "--- a\n", "+++ b\n",
-         "--- /dev/null\n", "+++ b/../../etc/passwd\n", "rename from x\n", "\\ No newline\n", " \n", "+\n", "-\n", "\r\n", "\x0c", "\u2028"]  # fmt: skip
+MARKS = [
+    "@@ -1 +1 @@\n", "@@ -0,0 +0,0 @@\n", "@@ -99999999999999999999 +1 @@\n", "@@ -1,5000000000 +1 @@\n",
+    "--- a\n", "+++ b\n", "--- /dev/null\n", "+++ b/../../etc/passwd\n", "rename from x\n",
+    "\\ No newline\n", " \n", "+\n", "-\n", "\r\n", "\x0c", "\u2028",
+]  # fmt: skip
 MANIFESTS = [path.read_text() for path in sorted(ROOT.glob("patches/*/manifest.yaml"))]
 PIECES = [
     *ODD_TEXTS,

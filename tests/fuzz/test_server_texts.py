@@ -17,7 +17,7 @@ LOG = """\
 [2026-01-02 03:04:05 TP0] Load weight begin. avail mem=78.50 GB
 Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:01<00:01,  1.2s/it]\rLoading 100%
 [2026-01-02 03:04:06] dynspec: speculation off batch=6
-[2026-01-02 03:04:07 TP0] Decode batch, #running-req: 6, #token: 100, accept len: 2.50, gen throughput (token/s): 99.10, #queue-req: 0
+[2026-01-02 03:04:07 TP0] Decode batch, #running-req: 6, accept len: 2.50, gen throughput (token/s): 99.10
 [2026-01-02 03:04:08 TP1] Scheduler hit an exception: Traceback (most recent call last):
   File "x.py", line 3, in <module>
 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB
