@@ -18,7 +18,8 @@ def folder_of(journal: Journal) -> str:
 
 def back_up(journal: Journal, wanted: Iterable[Tuple[str, Optional[Found]]]) -> None:
     """The first backup wins: later contents are ours, only the first one is the original."""
-    folder = places.private_folder(folder_of(journal))
+    folder = folder_of(journal)
+    places.private_way(os.path.dirname(folder), os.path.join(folder, "copy"))
     for path, found in wanted:
         if path in journal.story.backups:
             continue

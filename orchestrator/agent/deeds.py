@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from typing import Callable, Optional, Set
@@ -148,12 +147,16 @@ class Deeds:
         argv = args.words(given, "argv")
         if argv and argv[0].startswith("~/"):
             argv = [places.expand(argv[0]), *argv[1:]]
-        log = places.expand(args.text(given, "log"))
-        places.private_folder(os.path.dirname(log))
+        log = self._own_path(args.text(given, "log"))
         return Launch(
             argv, places.expand(args.text(given, "cwd", "~")), args.environment(given, "env"), log,
             args.port(given),
         )  # fmt: skip
+
+    def _own_path(self, path: str) -> str:
+        """A file of this run, in its work folder; every folder on the way is ours alone."""
+        folder = places.work_folder(self.journal.workdir, self.journal.run_id)
+        return places.private_way(folder, places.expand(path))
 
     def _memory_before(self) -> release.Baseline:
         """What was in use before our server: that much may be in use after it."""
@@ -218,8 +221,7 @@ class Deeds:
         if path is None:
             self.sampler.stop()
             return {"note": None}
-        target = places.expand(path)
-        places.private_folder(os.path.dirname(target))
+        target = self._own_path(path)
         return {"note": self.sampler.start(target, args.seconds(given, "interval_s", 1.0))}
 
     # -- the way back

@@ -15,9 +15,10 @@ from .wire import AgentError, Message, pack
 
 _ERROR_LINES = 20
 _KILL_WAIT_S = 5.0
-# Asks the kernel for a KILL when the parent dies, makes sure that it has not yet, and becomes the generator.
+# Asks the kernel for a KILL when the parent dies, makes sure that it has not yet, and becomes the generator, whose
+# records are nobody else's.
 _SHIM = (
-    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9, 0, 0, 0); "
+    "import ctypes, os, sys; os.umask(0o77); ctypes.CDLL(None).prctl(1, 9, 0, 0, 0); "
     "os.getppid() == int(sys.argv[1]) or os._exit(9); "
     "os.execv(sys.executable, [sys.executable, '-I', '-S'] + sys.argv[2:])"
 )
@@ -113,7 +114,7 @@ def _files(given: Message) -> "tuple[str, str]":
     spec = os.path.join(folder, name + ".spec.json")
     if not isinstance(given.get("spec"), dict):
         raise args.bad("spec", "an object", type(given.get("spec")).__name__)
-    descriptor = os.open(spec, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = places.open_private(spec, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with os.fdopen(descriptor, "w") as stream:
         json.dump(given["spec"], stream)
     return spec, os.path.join(folder, name + ".jsonl")

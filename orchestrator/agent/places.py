@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import stat
 import sys
-from typing import Iterator, List
+from typing import Iterator, List, Optional
 
 from . import durable
 from .wire import AgentError
@@ -61,6 +62,7 @@ def private_folder(path: str) -> str:
     """Makes `path` (0700) and missing parents. An existing folder must be ours alone: no link, no other writer."""
     try:
         _make_parents(os.path.dirname(path))
+        why = why_replaceable(path)
         if not os.path.lexists(path):
             with contextlib.suppress(FileExistsError):
                 durable.make_folder("folder.make", path, 0o700)
@@ -69,6 +71,8 @@ def private_folder(path: str) -> str:
         raise AgentError(
             "not_writable", "cannot make folder {}: {}".format(path, error.strerror), path=path
         ) from None
+    if why is not None:
+        raise AgentError("not_writable", "{} is no place for private files: {}".format(path, why), path=path)
     if not stat.S_ISDIR(found.st_mode):
         raise AgentError("not_writable", "{} is in the way: not a folder".format(path), path=path)
     if found.st_uid != os.geteuid() or found.st_mode & 0o022:
@@ -76,6 +80,55 @@ def private_folder(path: str) -> str:
             "not_writable", "{} is not ours alone: foreign owner or writers".format(path), path=path
         )
     return path
+
+
+def why_replaceable(path: str) -> Optional[str]:
+    """How anybody could put something else in the place of `path`, or None: a folder above it that all may write in
+    (without the sticky bit), or a link on the way that another user made."""
+    for way in {path, os.path.realpath(os.path.dirname(path)) + "/"}:
+        above = os.path.dirname(way)
+        while True:
+            found = os.lstat(above)
+            if stat.S_ISLNK(found.st_mode) and found.st_uid not in (0, os.geteuid()):
+                return "{} is a link of uid {}".format(above, found.st_uid)
+            if (
+                stat.S_ISDIR(found.st_mode)
+                and found.st_mode & stat.S_IWOTH
+                and not found.st_mode & stat.S_ISVTX
+            ):
+                return "everybody may replace what lies in {} (chmod +t prevents that)".format(above)
+            if above == os.path.dirname(above):
+                break
+            above = os.path.dirname(above)
+    return None
+
+
+def private_way(folder: str, path: str) -> str:
+    """Makes and checks each folder from `folder`, a run's own, down to the one that `path` lies in; returns `path`.
+
+    Raises AgentError `bad_request` for a path that is not below, `not_writable` for a link or foreign folder on it.
+    """
+    if not path.startswith(folder + os.sep):
+        raise AgentError("bad_request", "{} is not below {}".format(path, folder), path=path)
+    private_folder(folder)
+    for part in os.path.relpath(os.path.dirname(path), folder).split(os.sep):
+        if part != ".":
+            folder = private_folder(os.path.join(folder, part))
+    return path
+
+
+def open_private(path: str, flags: int) -> int:
+    """Opens (or makes, 0600) a file in a folder that is ours alone, looked at through its descriptor: whatever is put
+    in the folder's place meanwhile is not followed. Raises OSError."""
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(folder)
+        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise PermissionError(errno.EPERM, "its folder is not ours alone", path)
+        flags |= os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(os.path.basename(path), flags, 0o600, dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 def _make_parents(path: str) -> None:

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Optional, TextIO, Tuple
 
-from . import gpus
+from . import gpus, places
 from .gpus import Spawn
 
 _FIELDS = "index,uuid,utilization.gpu,memory.used,power.draw,clocks.sm,temperature.gpu"
@@ -33,9 +33,7 @@ class Sampler:
         self.stop()
         if shutil.which(gpus.TOOL) is None:
             return "no {} on this node: no GPU samples".format(gpus.TOOL)
-        descriptor = os.open(
-            path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-        )
+        descriptor = places.open_private(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         stream = os.fdopen(descriptor, "w", buffering=1)
         self._stop = threading.Event()
         self._thread = threading.Thread(

@@ -166,7 +166,7 @@ def start(launch: Launch, marker: str, children: Children) -> Server:
 
 def _open_log(path: str) -> int:
     try:
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        return places.open_private(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     except OSError as error:
         raise AgentError(
             "not_writable", "cannot open the log {}: {}".format(path, error.strerror), path=path
