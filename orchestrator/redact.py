@@ -13,6 +13,13 @@ _CREDENTIAL_FIELD = re.compile(
     r"(?:^|[_-])(?:api[_-]?key|(?:auth|hf|access|bearer)[_-]?token|password|passwd|secret|credentials?)$",
     re.IGNORECASE,
 )
+# What well-known tokens look like: nobody named these, so they came from the node's own environment or from somebody
+# else's command line. Each repetition is bounded, so that no log can make the search slow.
+_TOKEN = re.compile(
+    r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{30,80}|sk-[A-Za-z0-9_-]{32,200}|gh[pousr]_[A-Za-z0-9]{36,80}|github_pat_\w{22,100}"
+    r"|glpat-[\w-]{20,60}|nvapi-[\w-]{40,100}|AKIA[0-9A-Z]{16}(?![0-9A-Z])|xox[abprs]-[\w-]{20,100})"
+    r"|(?<=://)[^/\s:@]{1,80}:[^/\s:@]{1,200}(?=@)"
+)
 
 
 class Redactor:
@@ -20,7 +27,7 @@ class Redactor:
 
     A value is looked for as it is and as JSON, Python `repr` and URL encoding write it; a value of several
     lines also line by line, since logs are cut at line ends. Longest spellings go first, so that no tail of
-    a secret survives the replacement of its head.
+    a secret survives the replacement of its head. What looks like a well-known kind of token goes too.
     """
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
@@ -33,14 +40,12 @@ class Redactor:
         self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
     def __call__(self, text: str) -> str:
-        if self._pattern is None:
-            return text
-        return self._pattern.sub(lambda match: f"[redacted:{self._names[match.group()]}]", text)
+        if self._pattern is not None:
+            text = self._pattern.sub(lambda match: f"[redacted:{self._names[match.group()]}]", text)
+        return _TOKEN.sub("[redacted]", text)
 
     def data(self, raw: bytes) -> bytes:
         """The same over bytes of any encoding: what is not UTF-8 passes through unchanged."""
-        if self._pattern is None:
-            return raw
         return self(raw.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     def tree(self, value: object) -> object:

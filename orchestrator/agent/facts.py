@@ -8,7 +8,7 @@ import sys
 import threading
 from typing import Any, Callable, Dict, List, Optional
 
-from . import args, holders, lock, places, ports, procs, recovery, tree
+from . import args, holders, lock, places, ports, pristine, procs, recovery, tree
 from .interpreter import Place
 from .wire import AgentError, Message
 
@@ -49,7 +49,9 @@ def _tree(given: Message) -> tree.Found:
     found = tree.find(place_of(given), args.text(given, "package"))
     if found.tree is not None:
         try:
-            found.tree["files"] = tree.file_facts(str(found.tree["path"]), args.words(given, "files"))
+            path, names = str(found.tree["path"]), args.words(given, "files")
+            found.tree["files"] = tree.file_facts(path, names)
+            found.tree["pristine"] = pristine.look(path, None if args.flag(given, "whole_package") else names)
         except AgentError as error:
             if error.code == "bad_request":
                 raise

@@ -26,6 +26,35 @@ class FileFact:
 
 
 @dataclass(frozen=True)
+class ChangedFile:
+    path: str  # package-relative
+    state: str  # "changed", "missing" or "added"
+
+
+@dataclass(frozen=True)
+class Pristine:
+    """Whether files of the tree are as they were installed or committed."""
+
+    baseline: str  # "sglang-0.5.9.dist-info/RECORD", "git 1a2b3c4d5e6f" or "none"
+    checked: int  # files that were compared
+    changed: tuple[ChangedFile, ...] = ()  # the first ones
+    changed_count: int = 0
+    diff: str = ""  # of a checkout against its commit, cut at 16,000 characters; a RECORD has digests only
+    problem: str | None = None  # why there is nothing to compare with
+
+    def words(self) -> str:
+        """One line for people."""
+        if self.problem is not None:
+            return f"cannot be compared with what was installed: {self.problem}"
+        what = f"{self.checked} {'file' if self.checked == 1 else 'files'} compared with {self.baseline}"
+        if not self.changed_count:
+            return f"as installed ({what})"
+        names = ", ".join(f"{item.path} ({item.state})" for item in self.changed[:5])
+        more = f" and {self.changed_count - 5} more" if self.changed_count > 5 else ""
+        return f"changed by hand before this run: {names}{more} ({what})"
+
+
+@dataclass(frozen=True)
 class Tree:
     """The package that the serving interpreter, environment and folder would load (find_spec)."""
 
@@ -36,6 +65,7 @@ class Tree:
     python: str  # resolved serving interpreter
     python_version: str
     files: tuple[FileFact, ...] = ()
+    pristine: Pristine | None = None  # of `files`, or of the whole package where that was asked
 
     def file(self, path: str) -> FileFact | None:
         return next((fact for fact in self.files if fact.path == path), None)

@@ -278,6 +278,8 @@ def _sharing_notes(context: Context) -> Iterator[str]:
 
 def _file_notes(context: Context) -> Iterator[str]:
     tree = context.facts.tree
+    if tree is not None and tree.pristine is not None and tree.pristine.changed_count:
+        yield f"{tree.path}: {tree.pristine.words()}"
     if tree is None or context.overlay:
         return
     for path in dict.fromkeys(edit.path for edit in edits_of(context.sets)):

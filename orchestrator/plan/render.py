@@ -44,6 +44,8 @@ def _node(facts: Facts) -> Iterator[str]:
         tree = facts.tree
         kind = ", editable" if tree.editable else ""
         yield f"tree     {tree.package} {tree.version or '(no version)'}{kind} at {tree.path}"
+        if tree.pristine is not None and tree.pristine.checked:
+            yield f"         {tree.pristine.words()}"
         yield f"python   {tree.python} ({tree.python_version})"
     names: dict[str, int] = {}
     for gpu in facts.gpus:

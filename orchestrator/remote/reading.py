@@ -40,9 +40,13 @@ class ReadingVerbs(Calls):
         port: int,
         workdir: str,
         gpus: GpuChoice = "all",
+        whole_package: bool = False,
         timeout_s: float = 60.0,
     ) -> Facts:
-        """What the node is. `files` are package-relative; `gpus` is "all" or indices."""
+        """What the node is. `files` are package-relative; `gpus` is "all" or indices.
+
+        `whole_package`: compare all files of the package with what was installed, not only `files`.
+        """
         args = {
             "python": python,
             "cwd": cwd,
@@ -52,6 +56,7 @@ class ReadingVerbs(Calls):
             "port": port,
             "workdir": workdir,
             "gpus": gpu_args(gpus),
+            **({"whole_package": True} if whole_package else {}),
         }
         return self._call(Facts, "facts", args, timeout_s)
 

@@ -75,7 +75,14 @@ class Checkup:
         return DoesNotFit.exit_code if "bad" in states else NodeBusy.exit_code if "busy" in states else 0
 
 
-def facts_at(node: Node, place: Place, patches: Sequence[Patch], timeout_s: float = 60.0) -> Facts:
+def facts_at(
+    node: Node,
+    place: Place,
+    patches: Sequence[Patch],
+    timeout_s: float = 60.0,
+    *,
+    whole_package: bool = False,
+) -> Facts:
     return node.facts(
         python=place.python,
         cwd=place.cwd,
@@ -84,6 +91,7 @@ def facts_at(node: Node, place: Place, patches: Sequence[Patch], timeout_s: floa
         files=needed_files(patches),
         port=place.port,
         workdir=place.workdir,
+        whole_package=whole_package,
         timeout_s=timeout_s,
     )
 
@@ -118,7 +126,7 @@ def find_trees(
 def examine(node: Node, place: Place) -> Checkup:
     """The node as one interpreter there would serve."""
     patches = available_patches()
-    facts = facts_at(node, place, patches)
+    facts = facts_at(node, place, patches, whole_package=True)
     fits = _fits(node, facts.tree, patches) if facts.tree is not None else {}
     findings = (
         *_machine(facts, place),
@@ -189,10 +197,21 @@ def _tree(facts: Facts, place: Place) -> Iterator[Finding]:
     python = expand_home(place.python, facts.home)
     yield Finding("ok", tree.package, f"{tree.version or '(no version)'} at {tree.path}, {kind}")
     yield Finding("ok", "python", f"{python} ({tree.python_version}), serving from {place.cwd}")
+    if tree.pristine is not None:
+        clean = tree.pristine.problem is None and not tree.pristine.changed_count
+        yield Finding("ok" if clean else "note", "files", tree.pristine.words())
+        if tree.pristine.diff:
+            yield Finding("note", "difference", _first_lines(tree.pristine.diff))
     fixed = [fact.path for fact in tree.files if fact.exists and not fact.writable]
     if fixed:
         more = f" and {len(fixed) - 1} more" if len(fixed) > 1 else ""
         yield Finding("bad", "files", f"{fixed[0]}{more} cannot be replaced by {facts.user}")
+
+
+def _first_lines(diff: str, most: int = 30) -> str:
+    lines = diff.splitlines()
+    rest = [f"({len(lines) - most} more lines; all with --json)"] if len(lines) > most else []
+    return "\n".join(["", *lines[:most], *rest])
 
 
 def _fits(node: Node, tree: Tree, patches: Sequence[Patch]) -> dict[str, Fit]:
