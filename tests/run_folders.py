@@ -23,7 +23,8 @@ arms:
   eagle3:
     args: {{speculative-algorithm: EAGLE3, speculative-draft-model-path: /models/d, speculative-num-steps: 3}}
   dynamic: {{extends: eagle3, patches: [dynamic_disable], args: {{speculative-disable-batch-threshold: 5}}}}
-sweep: {{concurrency: [1, 4, 16], output_tokens: 64, requests_per_slot: 4, min_requests: 4, repeats: {boots}}}
+sweep:
+  {{concurrency: {sweep}, load: {load}, output_tokens: 64, requests_per_slot: 4, min_requests: 4, repeats: {boots}}}
 {more}"""
 
 Rate = Callable[[str, int], float]  # arm, concurrency -> output tokens/s
@@ -44,10 +45,15 @@ def write_run(
     more: str = "",
     arms: tuple[str, ...] = ("baseline", "eagle3", "dynamic"),
     acts: bool = True,
+    sweep: tuple[int, ...] = SWEEP,
+    load: str = "closed",
 ) -> RunStore:
-    """A finished run. `acts`: the dynamic arm's counters show that it switched."""
+    """A run whose points are all there. `acts`: the dynamic arm's counters show that it switched."""
     store = RunStore.create(results, run_id, Redactor({}))
-    store.write("experiment.lock.yaml", EXPERIMENT.format(model=model, boots=boots, more=more))
+    store.write(
+        "experiment.lock.yaml",
+        EXPERIMENT.format(model=model, boots=boots, more=more, sweep=list(sweep), load=load),
+    )
     store.write_json("facts.json", {"facts": facts()})
     planned = [{"arm": arm, "boot": boot} for boot in range(1, boots + 1) for arm in arms]
     store.write_json("plan.json", {"plan": {"boots": planned, "warnings": [], "worker_paths": {}}})
@@ -60,6 +66,7 @@ def write_run(
             item["boot"],
             lambda arm, c: rate(arm, c) * math.exp(rng.gauss(0, noise)),
             acts,
+            sweep,
         )
         store.event("stopped", item)
     return store
@@ -71,11 +78,11 @@ def facts() -> dict:
     return {"host": "gpu-1", "kernel": "6.1", "gpus": gpus, "tree": {**tree, "python_version": "3.12.3"}}
 
 
-def _boot(store: RunStore, arm: str, boot: int, rate: Rate, acts: bool) -> None:
+def _boot(store: RunStore, arm: str, boot: int, rate: Rate, acts: bool, sweep: tuple[int, ...]) -> None:
     info = {"max_running_requests": 64, "speculative_num_steps": None if arm == "baseline" else 3}
     store.write_json(store.boot_path(arm, boot, "server_info.json"), info)
     counters = {"plain_steps": 0, "spec_steps": 0, "spec_reqs": 0, "spec_tokens": 0}
-    for index, concurrency in enumerate(SWEEP):
+    for index, concurrency in enumerate(sweep):
         before = dict(counters)
         plain = arm == "dynamic" and concurrency > 5 and acts
         counters["plain_steps" if plain else "spec_steps"] += 100

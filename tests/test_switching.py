@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from orchestrator.analysis.crossover import crossover
@@ -33,10 +35,12 @@ LOG = [
     log_line(12, "dynspec: speculation off batch=6 threshold=5"),
     decode(14, 6, 1.0),
     log_line(20, "dynspec: speculation on batch=5 threshold=5"),
+    decode(20, 5, 1.2),
     decode(21, 5, 1.5),
     decode(30, 5, 2.5),
     log_line(31, "dynspec: speculation off batch=6 threshold=5"),
     log_line(40, "dynspec: speculation on batch=5 threshold=5"),
+    decode(40, 5, 1.1),
     decode(41, 5, 1.5),
     decode(50, 3, 2.5),
 ]
@@ -69,10 +73,38 @@ def test_native_adaptive_switches_count_when_they_reach_or_leave_zero_steps():
     assert [(s.t_s, s.speculating) for s in trace.switches] == [(1.0, False), (2.0, True)]
 
 
-def test_the_resume_penalty_is_the_accept_length_just_after_a_resume_against_the_settled_one():
-    penalty = resume_penalty(read_log(LOG), settle_s=2.0)
-    assert (penalty.resumes, penalty.first, penalty.settled) == (2, 1.5, 2.5)
+def test_the_resume_penalty_is_the_accept_length_just_after_a_resume_against_that_just_before_the_switch_off():
+    penalty = resume_penalty(read_log(LOG))
+    assert (penalty.resumes, penalty.first, penalty.before) == (2, 1.5, 2.5)
     assert penalty.share == pytest.approx(-0.4)
+
+
+def test_a_line_that_a_switch_lies_in_says_nothing_of_a_resume():
+    assert resume_penalty(read_log([line for line in LOG if "accept len: 1.50" not in line][:7])) is None
+
+
+def test_lines_within_one_second_are_told_apart_by_their_order():
+    squeezed = [re.sub(r"03:0\d:\d\d", "03:04:00", line) for line in LOG]
+    assert resume_penalty(read_log(squeezed)) == resume_penalty(read_log(LOG))
+
+
+def retract(requests: int, rank: str, words: str = "KV cache pool is full. Retract requests. ") -> str:
+    details = f"#retracted_reqs: {requests}, #new_tokens_gained: 512, #new_token_ratio: 0.2310 -> 0.7000"
+    return log_line(5, f"{words}{details}", rank)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "count"),
+    [
+        ([""], 2),
+        ([" TP0", " TP1"], 2),  # both hold the same batch
+        ([" DP0 TP0", " DP1 TP0"], 4),
+        ([], 0),
+    ],
+)
+def test_retracted_requests_count_once_a_replica(ranks, count):
+    lines = [log_line(0, "start", ""), *(retract(2, rank) for rank in ranks)]
+    assert read_log([*lines, retract(9, "", words="Testing retraction. ")]).retracted == count
 
 
 def test_without_a_resume_there_is_no_penalty_to_tell():
@@ -87,6 +119,12 @@ def test_a_load_around_the_threshold_is_set_against_steady_load_on_both_sides(me
     found = straddle(measured, low=800.0, high=1200.0, switches=30, duration_s=60.0)
     assert found.verdict == verdict
     assert found.switches_per_s == 0.5
+
+
+def test_the_steady_loads_count_by_the_time_on_each_side():
+    assert straddle(1000.0, low=800.0, high=1200.0, share_high=0.75).expected == 1100.0
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        straddle(1000.0, low=800.0, high=1200.0, share_high=1.1)
 
 
 def test_disabled_tax_is_read_above_the_threshold_and_overhead_below_it():

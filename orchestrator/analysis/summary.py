@@ -15,6 +15,7 @@ from orchestrator.analysis.crossover import Crossover
 from orchestrator.analysis.equality import Outputs, equality
 from orchestrator.analysis.roles import roles, roles_of_names
 from orchestrator.analysis.stats import Contrast
+from orchestrator.analysis.stepping import Stepping, stepping_json
 from orchestrator.analysis.study import Study, ThresholdCost
 from orchestrator.analysis.switching import Part
 from orchestrator.analysis.verdict import Comparison, noise_floor
@@ -35,12 +36,15 @@ def summarise(
     metric: str = HEADLINE,
     arm_notes: Mapping[str, Sequence[str]] | None = None,
     outputs: Mapping[str, Sequence[Outputs]] | None = None,
+    stepping: Stepping | None = None,
+    retracted: Mapping[tuple[str, int], int] | None = None,
 ) -> dict[str, Any]:
     """Fold `points` into the summary.
 
     `arms`: the experiment's, in its order; without them names decide. `boot_order`: (arm, boot) as they ran, for the
     drift check. `shared`: groups of arms that were measured in the same boots. `outputs`:
-    per arm the digests of each boot (`equality.outputs_of`).
+    per arm the digests of each boot (`equality.outputs_of`). `stepping`: of a load that steps across a threshold.
+    `retracted`: requests that the server of a boot took back for lack of KV memory, where its log was read.
     """
     names = [arm.name for arm in arms] or list(dict.fromkeys(point.arm for point in points))
     parts = roles(arms) if arms else roles_of_names(names)
@@ -59,8 +63,14 @@ def summarise(
         "twins": [_verdict_json(item, folded[item.arm]) for item in twins if item],
         "noise_floor": floor - 1,
         "crossover": [_crossover_json(item) for item in study.crossovers((HEADLINE, LATENCY), floor)],
-        "costs": [_cost_json(item) for item in study.costs(metric, floor)],
+        "costs": [] if stepping else [_cost_json(item) for item in study.costs(metric, floor)],
         "equality": _equality_json(outputs or {}, parts.baseline),
+        "straddle": stepping and stepping_json(stepping, study, floor),
+        "kv_retractions": [
+            {"arm": arm, "boot": boot, "requests": count}
+            for (arm, boot), count in (retracted or {}).items()
+            if count
+        ],
         "recommendation": advice and asdict(advice),
     }
 

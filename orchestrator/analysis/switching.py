@@ -50,35 +50,43 @@ def _only(side: Side, wanted: Wanted) -> Side:
 
 @dataclass(frozen=True)
 class ResumePenalty:
-    """Accept length right after speculation comes back, against that of settled speculation.
+    """Accept length in the first log line after speculation came back, against the last line before it went off.
 
-    As fine as the samples are: a server logs one line in `decode_log_interval` steps.
+    As fine as the lines are: a server logs one in `decode_log_interval` steps. A line that a switch lies in counts
+    plain steps as verify steps that accept nothing, so it is left out; what a resume costs within its first line is
+    not seen.
     """
 
-    resumes: int
-    first: float  # mean accept length of the samples within `settle_s` of a resume
-    settled: float
-    share: float  # first / settled - 1; below 0 is a penalty
+    resumes: int  # those with a line on both sides
+    first: float
+    before: float
+    share: float  # first / before - 1; below 0 is a penalty
 
 
-def resume_penalty(trace: Trace, settle_s: float = 2.0) -> ResumePenalty | None:
-    """None where speculation never came back, or where either kind of sample is missing."""
-    resumes = [switch.t_s for switch in trace.switches if switch.speculating]
-    # The first "on" of a log may be the start; only one that follows an "off" is a resume.
-    off = [switch.t_s for switch in trace.switches if not switch.speculating]
-    resumes = [t for t in resumes if off and t > off[0]]
-    first: list[float] = []
-    settled: list[float] = []
+def resume_penalty(trace: Trace) -> ResumePenalty | None:
+    """None where speculation never came back, or where no resume has a line of settled speculation on both sides."""
+    stretches: dict[int, list[float]] = {}  # by the switches before it
+    previous = 0
     for sample in trace.samples:
-        if sample.accept_length is None or not trace.speculating_at(sample.t_s):
-            continue
-        since = [sample.t_s - t for t in resumes if t <= sample.t_s]
-        (first if since and min(since) <= settle_s else settled).append(sample.accept_length)
-    if not resumes or not first or not settled:
+        whole = sample.switches == previous
+        previous = sample.switches
+        if whole and sample.accept_length and _speculating(trace, sample.switches):
+            stretches.setdefault(sample.switches, []).append(sample.accept_length)
+    pairs = []
+    for place, lengths in stretches.items():
+        earlier = [key for key in stretches if key < place]
+        if earlier:  # the first stretch of a log follows a start, not a resume
+            pairs.append((lengths[0], stretches[max(earlier)][-1]))
+    if not pairs:
         return None
-    return ResumePenalty(
-        len(resumes), stats.mean(first), stats.mean(settled), stats.mean(first) / stats.mean(settled) - 1
-    )
+    first, before = (stats.mean(side) for side in zip(*pairs, strict=True))
+    return ResumePenalty(len(pairs), first, before, first / before - 1)
+
+
+def _speculating(trace: Trace, switches: int) -> bool:
+    if not trace.switches:
+        return True
+    return trace.switches[switches - 1].speculating if switches else not trace.switches[0].speculating
 
 
 @dataclass(frozen=True)
@@ -86,22 +94,31 @@ class Straddle:
     """Load that steps around the threshold, against steady load on both sides of it."""
 
     switches_per_s: float | None
-    expected: float  # rate if switching cost nothing: half of the time on each level
+    expected: float  # rate if switching cost nothing: the mean of both levels by the time spent on each
     measured: float
     change: float  # measured / expected - 1
     verdict: Literal["collapse", "cost", "fine"]
 
 
 def straddle(
-    measured: float, low: float, high: float, switches: int | None = None, duration_s: float | None = None
+    measured: float,
+    low: float,
+    high: float,
+    switches: int | None = None,
+    duration_s: float | None = None,
+    *,
+    share_high: float = 0.5,
 ) -> Straddle:
     """Rates (tokens/s) under the stepping load and under steady load at its low and high level.
 
-    `collapse`: below even the slower of the two levels. `cost`: more than 3 % below the mean of both.
+    `share_high`: share of the time on the high level. `collapse`: below even the slower of the two levels. `cost`:
+    more than 3 % below the mean of both.
     """
     if min(measured, low, high) <= 0:
         raise ValueError("rates must be above 0")
-    expected = (low + high) / 2
+    if not 0 <= share_high <= 1:
+        raise ValueError("share_high must lie between 0 and 1")
+    expected = share_high * high + (1 - share_high) * low
     change = measured / expected - 1
     rate = switches / duration_s if switches is not None and duration_s else None
     verdict: Literal["collapse", "cost", "fine"] = "fine"

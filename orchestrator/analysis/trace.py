@@ -1,35 +1,41 @@
 """What a server's log and the GPU samples say over time. Pure: lines in, values out.
 
 SGLang (0.5.6 to 0.5.23) logs one `Decode batch` line in `decode_log_interval` steps, with whole seconds. The
-dynamic-disable patch and the native adaptive mode log each switch.
+dynamic-disable patch and the native adaptive mode log each switch. A line sums up the steps since the line before it,
+so one that follows a switch is of both modes.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from orchestrator.analysis.validity import GpuWindow
 from orchestrator.model.result import BootTrace, Series
 
-_WORTH = re.compile(r"Decode batch|dynspec: speculation|Switch adaptive")
+_WORTH = re.compile(r"Decode batch|dynspec: speculation|Switch adaptive|Retract requests")
 _STAMP = re.compile(r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,](\d+))?((?: [A-Z]{2,4}\d+)*)\]", re.ASCII)
 _RUNNING = re.compile(r"Decode batch.*?#running-req: (\d{1,9})\b")
 _ACCEPT = re.compile(r"accept len: (\d{1,9}(?:\.\d+)?)\b")
 _RATE = re.compile(r"gen throughput \(token/s\): (\d{1,9}(?:\.\d+)?)\b")
 _PATCH_SWITCH = re.compile(r"dynspec: speculation (on|off) batch=(\d{1,9})\b")
 _NATIVE_SWITCH = re.compile(r"Switch adaptive runtime state: steps (\d{1,9}) -> (\d{1,9})\b")
+# SGLang 0.5.8 to 0.5.23, scheduler.py. "Testing retraction." in its place is a drill, not a full cache.
+_RETRACTED = re.compile(r"KV cache pool is full\. Retract requests\. #retracted_reqs: (\d{1,9})\b")
 
 
 @dataclass(frozen=True)
 class Sample:
+    """`switches`: how many were logged before it."""
+
     t_s: float  # since the first line of the log
     running: int
     accept_length: float | None
     output_tps: float | None
+    switches: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ class Trace:
     samples: tuple[Sample, ...]
     switches: tuple[Switch, ...]
     start: datetime | None = None  # of the first stamped line, on the node's wall clock
+    retracted: int = 0  # requests sent back to the queue for lack of KV memory, over all data-parallel ranks
 
     def speculating_at(self, t_s: float) -> bool:
         """By the switches seen; before the first one, the opposite of what it turned to; True without any."""
@@ -62,6 +69,7 @@ def read_log(lines: Iterable[str]) -> Trace:
     rank: str | None = None
     samples: list[Sample] = []
     switches: list[Switch] = []
+    retracted: dict[str, int] = {}
     t_s = 0.0
     for line in lines:
         if start is not None and not _WORTH.search(line):
@@ -78,8 +86,20 @@ def read_log(lines: Iterable[str]) -> Trace:
             switches.append(switch)
         elif (running := _RUNNING.search(line)) and rank in (None, own):
             rank = own
-            samples.append(Sample(t_s, int(running[1]), _number(_ACCEPT, line), _number(_RATE, line)))
-    return Trace(rank or "", tuple(samples), tuple(switches), start)
+            accept, rate = _number(_ACCEPT, line), _number(_RATE, line)
+            samples.append(Sample(t_s, int(running[1]), accept, rate, len(switches)))
+        elif full := _RETRACTED.search(line):
+            retracted[own] = retracted.get(own, 0) + int(full[1])
+    return Trace(rank or "", tuple(samples), tuple(switches), start, _over_replicas(retracted))
+
+
+def _over_replicas(by_rank: Mapping[str, int]) -> int:
+    """Tensor-parallel ranks tell of the same requests; data-parallel ranks each have their own."""
+    most: dict[str, int] = {}
+    for rank, count in by_rank.items():
+        replica = next((word for word in rank.split() if word.startswith("DP")), "")
+        most[replica] = max(most.get(replica, 0), count)
+    return sum(most.values())
 
 
 def _time(stamp: re.Match[str]) -> datetime | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.model.result import RunInfo
 from orchestrator.report.costs import advice_lines, cost_lines, latency_lines, load_lines
+from orchestrator.report.stepping import retraction_lines, stepping_lines
 from orchestrator.report.text import concurrency, levels, listed, percent, percent_range, plural
 
 Summary = dict[str, Any]
@@ -48,8 +49,10 @@ def beyond_verdicts(summary: Summary, info: RunInfo) -> list[str]:
     lines += _loss_lines(summary)
     lines += latency_lines(summary)
     lines += cost_lines(summary)
+    lines += stepping_lines(summary)
     lines += load_lines(summary, info)
     lines += _note_lines(summary)
+    lines += retraction_lines(summary)
     lines += [f"{arm} was not run: {why}." for arm, why in info.unsupported.items()]
     return list(dict.fromkeys(lines))
 
@@ -126,7 +129,10 @@ def _partly(item: dict[str, Any], gain: str) -> tuple[str, str]:
     at = levels(item["better_at"] if always else item["worse_at"])
     lead = f"Speculation {'pays' if always else 'costs'} at concurrency {at}"
     side = "faster" if always else "slower"
-    return lead, f"{item['arm']} is {side} there; at {levels(item['unclear_at'])} these boots cannot tell ({gain})"
+    return (
+        lead,
+        f"{item['arm']} is {side} there; at {levels(item['unclear_at'])} these boots cannot tell ({gain})",
+    )
 
 
 def _never(item: dict[str, Any], gain: str) -> tuple[str, str]:

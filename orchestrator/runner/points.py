@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from orchestrator.analysis.acceptance import with_acceptance
+from orchestrator.analysis.acceptance import counted, with_acceptance
 from orchestrator.analysis.equality import Outputs
 from orchestrator.analysis.evidence import evidence_of, over_boot, simulates_acceptance
 from orchestrator.analysis.likeness import (
@@ -20,10 +20,11 @@ from orchestrator.analysis.likeness import (
     unintended,
 )
 from orchestrator.analysis.roles import roles
+from orchestrator.analysis.stepping import SHARE, TRANSITIONS
 from orchestrator.analysis.trace import gpu_window
 from orchestrator.analysis.validity import Evidence, Finding, GpuWindow, judge, judged
 from orchestrator.load.point import read_records
-from orchestrator.metrics import PointMetrics, point_metrics
+from orchestrator.metrics import PointMetrics, point_metrics, share_above
 from orchestrator.model.experiment import Arm, Experiment, Sweep
 from orchestrator.model.result import PointResult
 from orchestrator.runner.served import SHARED_KEY, Home, home_of, served_arms
@@ -110,6 +111,7 @@ class _Reader:
             after=after,
             flushed=bool(meta.get("flushed")),
         )
+        metrics |= _stepping(self.sweep, stored, raw.window_s)
         point = _point(stored, replace(raw, metrics=metrics))
         evidence = evidence_of(
             replace(raw, metrics=metrics),
@@ -186,6 +188,19 @@ def _point(stored: StoredPoint, found: PointMetrics) -> PointResult:
         bodies_sha256=str(stored.meta.get("bodies_sha256") or ""),
         extra={SHARED_KEY: stored.meta[SHARED_KEY]} if SHARED_KEY in stored.meta else {},
     )
+
+
+def _stepping(sweep: Sweep, stored: StoredPoint, window_s: float | None) -> dict[str, float | None]:
+    """Of a load that steps across a threshold: time beyond it, and changes of mode of one rank. Empty for others."""
+    load = sweep.load
+    if load.kind != "straddle" or load.around is None:
+        return {}
+    found: dict[str, float | None] = {SHARE: share_above(read_records(stored.records), load.around)}
+    after = stored.meta.get("server_after") or []
+    moved = counted(stored.meta.get("server_before") or [], after, ("transitions",))
+    if moved is not None and window_s:
+        found[TRANSITIONS] = moved[0] / len(after) / window_s
+    return found
 
 
 def _noting_outputs(

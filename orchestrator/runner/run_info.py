@@ -14,7 +14,7 @@ import yaml
 
 from orchestrator.analysis.failure import failure_card, replay_command
 from orchestrator.analysis.gate import GateResult
-from orchestrator.analysis.trace import boot_trace
+from orchestrator.analysis.trace import Trace, boot_trace, read_log
 from orchestrator.model.experiment import Experiment, Prompts
 from orchestrator.model.result import BootTrace, FailureCard, Outcome, RunInfo
 from orchestrator.report.gate_text import gate_lines
@@ -181,6 +181,14 @@ def traces(store: RunStore) -> tuple[BootTrace, ...]:
             gpu = samples.read_text(encoding="utf-8", errors="replace") if samples.is_file() else ""
             found.append(boot_trace(arm, boot, log or (), gpu.splitlines()))
     return tuple(trace for trace in found if trace.running or trace.gpu)
+
+
+def logged(store: RunStore) -> Iterator[tuple[str, int, Trace]]:
+    """(arm, boot, what its server log says), in the order in which the boots ran; only boots that left a log."""
+    for arm, boot in dict.fromkeys(boot_order(store)):
+        with open_log((store.folder / store.boot_path(arm, boot, LOG)).parent) as log:
+            if log is not None:
+                yield arm, boot, read_log(log)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ from typing import Any
 from orchestrator.analysis.summary import summarise
 from orchestrator.model.experiment import Experiment
 from orchestrator.runner.points import measured_arms, read_points
+from orchestrator.runner.run_info import logged
 from orchestrator.runner.served import measuring_order, shared_arms
+from orchestrator.runner.stepping import stepping_of
 from orchestrator.store import RunStore
 
 Summary = dict[str, Any]
@@ -18,6 +20,7 @@ def make_summary(store: RunStore, experiment: Experiment) -> Summary:
     read = read_points(store, experiment)
     plan = store.read_json("plan.json")["plan"]
     planned = [arm for boot in plan.get("boots") or () for arm in (boot["arm"], *(boot.get("shares") or ()))]
+    logs = {(arm, boot): trace for arm, boot, trace in logged(store)}
     return summarise(
         read.points,
         arms=measured_arms(experiment, read.points, planned),
@@ -25,4 +28,6 @@ def make_summary(store: RunStore, experiment: Experiment) -> Summary:
         shared=shared_arms(read.points),
         arm_notes=read.arm_notes,
         outputs=read.outputs,
+        stepping=stepping_of(store, experiment, logs),
+        retracted={boot: trace.retracted for boot, trace in logs.items()},
     )
