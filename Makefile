@@ -2,6 +2,7 @@
 # make test       environment + all tests; installs sshd and a browser through apt-get where missing and possible
 # make check      ruff, mypy --strict, import floors
 # make drills     the node after kills, cuts and signals in every phase: one matrix
+# make fuzz       every parser against 100,000 fresh inputs (FUZZ=n for another number)
 # make test-torch the patch's runtime against real SGLang code, on CPU; makes an environment with torch
 # make bench-ssh  round trips from connect to launch       make bench-load  the load generator against a peer
 PYTHON ?= python3
@@ -9,7 +10,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help env demo test check drills test-torch bench-ssh bench-load clean
+.PHONY: help env demo test check drills fuzz test-torch bench-ssh bench-load clean
 .DEFAULT_GOAL := help
 
 help:
@@ -40,6 +41,11 @@ check: $(STAMP)
 drills: $(STAMP)
 	@tests/need_packages.sh
 	$(BIN)/pytest tests/drills -m drill -q
+
+FUZZ ?= 100000
+fuzz: $(STAMP)
+	@tests/need_packages.sh
+	DYNSPEC_FUZZ_INPUTS=$(FUZZ) $(BIN)/pytest tests/fuzz -q -n auto --timeout 0
 
 test-torch: $(STAMP)
 	tests/dynamic_disable/torch_env.sh

@@ -7,6 +7,7 @@ import ctypes
 import os
 import platform
 import pwd
+import re
 import signal
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
@@ -14,6 +15,11 @@ Identity = Tuple[int, int]
 
 BOOT_ID_VARIABLE = "DYNSPEC_TEST_BOOT_ID"
 _PR_SET_CHILD_SUBREAPER = 36
+# What follows such a word is somebody's secret; other users' command lines go into facts, messages and results.
+_SECRET_WORD = re.compile(
+    r"((?:^|\s)[\w.-]{0,60}(?:key|token|secret|passwd|password|credentials?)(?:=|\s+))(?!\s)\S+",
+    re.IGNORECASE,
+)
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -149,6 +155,7 @@ def environment_holds(pid: int, entry: str) -> bool:
 
 
 def command_line(pid: int) -> str:
+    """On one line, cut, without what its arguments call a key, token or password."""
     try:
         with open("/proc/{}/cmdline".format(pid), "rb") as stream:
             words = stream.read().split(b"\0")
@@ -158,7 +165,8 @@ def command_line(pid: int) -> str:
     if not text:
         stat = stat_of(pid)
         text = "[{}]".format(stat.command) if stat is not None else "?"
-    return "".join(char if char.isprintable() else " " for char in text)[:300]
+    text = _SECRET_WORD.sub(r"\1(not shown)", "".join(char if char.isprintable() else " " for char in text))
+    return text[:300]
 
 
 def owner(pid: int) -> int:

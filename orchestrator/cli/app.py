@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -11,6 +12,7 @@ import typer
 
 from orchestrator.cli import asking, compares, logs, nodes, patches, results, runs, schema, tune
 from orchestrator.errors import DynspecError, NodeDirty, UsageError
+from orchestrator.plain_text import clean
 from orchestrator.version import VERSION
 
 app = typer.Typer(
@@ -55,6 +57,9 @@ schema.register(app)
 
 def main() -> NoReturn:
     """Runs the command line; every way out goes through here."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a character that this terminal lacks ends nothing
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = app(standalone_mode=False, prog_name="dynspec")
     except DynspecError as error:
@@ -70,13 +75,13 @@ def main() -> NoReturn:
 
 def report_error(error: DynspecError) -> int:
     """Message, details, what to do; for a dirty node the restore command is the last line, alone."""
-    print(f"dynspec: {error.message}", file=sys.stderr)
+    print(clean(f"dynspec: {error.message}"), file=sys.stderr)
     for line in error.details:
-        print(f"  {line}", file=sys.stderr)
+        print(clean(f"  {line}"), file=sys.stderr)
     if isinstance(error, NodeDirty):
         print(error.restore_command, file=sys.stderr)
     elif error.help:
-        print(f"  -> {error.help}", file=sys.stderr)
+        print(clean(f"  -> {error.help}"), file=sys.stderr)
     return error.exit_code
 
 

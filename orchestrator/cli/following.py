@@ -13,6 +13,7 @@ from typing import Any
 from orchestrator.cli.screen import event_text
 from orchestrator.errors import DynspecError, UsageError
 from orchestrator.model.experiment import Experiment
+from orchestrator.plain_text import clean
 from orchestrator.redact import Redactor
 from orchestrator.remote.node import Node
 from orchestrator.runner.loop import server_log
@@ -150,7 +151,7 @@ class _LiveLog:
         self._offset = tail.offset
         *lines, self._rest = (self._rest + tail.data).split(b"\n")
         for line in lines:
-            text = line.decode("utf-8", "replace").rstrip("\r").rsplit("\r", 1)[-1]
+            text = clean(line.decode("utf-8", "replace").rstrip("\r").rsplit("\r", 1)[-1])
             print(f"        |  {self._redact(text)}", flush=True)
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from orchestrator.errors import ConnectionFailed, ConnectionLost, DynspecError, RemoteError
+from orchestrator.plain_text import clean, clean_tree
 from orchestrator.remote import bootstrap
 from orchestrator.remote.bootstrap import Blob, Boot
 from orchestrator.remote.transport import Pipe
@@ -157,6 +158,11 @@ class Channel:
         except DynspecError as error:
             self._fail(error)
             return
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            # Whoever waits must hear of it, whatever the other end sends.
+            told = f"{self._label}: the agent's channel carries an answer of an unknown shape: {error!r:.200}"
+            self._fail(ConnectionLost(told))
+            return
         if buffer:
             self._note(bytes(buffer))
         self._fail(self._end_of_stream())
@@ -171,7 +177,7 @@ class Channel:
         failed = bootstrap.marked(line, bootstrap.FAIL_MARKER)
         if isinstance(failed, dict):
             message = failed.get("message")
-            raise RemoteError(str(message), code="failed" if message else NO_PYTHON)
+            raise RemoteError(clean(str(message)), code="failed" if message else NO_PYTHON)
         boot = Boot.parse(line)
         agent = bootstrap.marked(line, bootstrap.AGENT_MARKER)
         if boot is not None and not self._boot.done():
@@ -183,8 +189,8 @@ class Channel:
 
     def _take_message(self, line: bytes) -> None:
         try:
-            message = json.loads(line)
-        except ValueError:
+            message = clean_tree(json.loads(line))
+        except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):
             text = line[:200].decode("utf-8", "replace")
@@ -257,7 +263,7 @@ class Channel:
         return tuple(f"it said: {line}" for line in lines[-NOISE_KEPT_LINES:] if line.strip())
 
     def _note(self, line: bytes) -> None:
-        self._noise.append(line.decode("utf-8", "replace"))
+        self._noise.append(clean(line.decode("utf-8", "replace")))
         del self._noise[:-NOISE_KEPT_LINES]
 
 
@@ -266,6 +272,8 @@ def _settle(future: Future[Any], message: Mapping[str, Any]) -> None:
     if error is None:
         future.set_result(message.get("ok"))
         return
+    if not isinstance(error, dict):
+        error = {"message": str(error)}
     data = error.get("details")
     future.set_exception(
         RemoteError(

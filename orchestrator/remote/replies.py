@@ -19,6 +19,7 @@ from orchestrator.errors import RemoteError
 from orchestrator.model.facts import Gpu, JournalFact, LockFact, ProcessFact
 
 T = TypeVar("T")
+MAX_UNPACKED_BYTES = 1 << 30
 
 
 def packed(data: bytes) -> dict[str, str]:
@@ -32,9 +33,13 @@ def unpacked(value: object) -> object:
     if not isinstance(text, str):
         return value
     try:
-        return zlib.decompress(base64.b64decode(text, validate=True))
-    except (binascii.Error, zlib.error) as error:
+        opener = zlib.decompressobj()
+        data = opener.decompress(base64.b64decode(text, validate=True), MAX_UNPACKED_BYTES)
+    except (binascii.Error, zlib.error, ValueError) as error:
         raise ValueError(f"not packed bytes: {error}") from error
+    if opener.unconsumed_tail or not opener.eof:
+        raise ValueError(f"packed bytes that are cut short or come to more than {MAX_UNPACKED_BYTES}")
+    return data
 
 
 Packed = Annotated[bytes, BeforeValidator(unpacked)]

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
+from orchestrator.plain_text import clean as clean
+
 ABSENT = "-"
-
-# Control characters but tab and newline, direction overrides, halves of pairs: text from a node must not steer a
-# terminal, turn lines round or break a file.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def clean(text: str) -> str:
-    """Text that a node or user put in, safe to print: unsafe characters become U+FFFD."""
-    return _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", text)
-
 
 def number(value: float | None) -> str:
     """Three to four significant digits without exponent: 10356, 986, 12.3, 0.052."""

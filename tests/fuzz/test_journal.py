@@ -26,7 +26,7 @@ Json = dict[str, Any]
 
 
 class World:
-    """A run that was cut off with its patch set in place and its server running, beside files and a process of others."""
+    """A run that was cut off with its patch set in place and its server running, beside what belongs to others."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
