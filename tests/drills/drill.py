@@ -18,6 +18,13 @@ INTERRUPT_S = 8.0  # limits.interrupt, its default
 SILENCE_S = 25.0  # after which a frozen connection counts as lost
 MARGIN_S = 10.0  # over a limit, for a machine with other work
 
+# Two arms that share a boot, and are switched between their points.
+_THRESHOLD = "speculative-disable-batch-threshold"
+_SHARING = {
+    "always": {"args": {**EAGLE3, _THRESHOLD: 0}, "patches": ["dynamic_disable"]},
+    "two": {"extends": "always", "args": {_THRESHOLD: 2}},
+}
+
 # The event that says that a phase has begun. The last two share a phase name.
 _GIVES_BACK = "stop, restore, verify, unlock"
 
@@ -50,7 +57,8 @@ class Drill:
 
     def _experiment(self) -> dict[str, Any]:
         arms = {"banner": {"args": EAGLE3, "patches": ["spec_banner"]}}
-        made = experiment(self.node, self.port, arms=arms)
+        made = experiment(self.node, self.port, arms=_SHARING if self.cell.phase == "switch" else arms)
+        made["sweep"]["share_boot"] = self.cell.phase == "switch"
         made["node"]["lease"] = f"{LEASE_S:.0f}s"
         made["server"]["env"].update(DYNSPEC_DEMO_SPEED="4", DYNSPEC_DEMO_LOAD_S="4")
         made["sweep"].update(concurrency=[2], output_tokens=128, requests_per_slot=8)

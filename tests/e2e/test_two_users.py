@@ -20,10 +20,10 @@ pytestmark = [pytest.mark.sshd, pytest.mark.wheels]
 BUSY_S = 2.0
 
 
-def _long(node: SshNode, rounds: int = 100) -> dict[str, Any]:
-    """A run whose only point takes 0.6 s a round, so that there is time to look at it."""
+def _long(node: SshNode, rounds: int = 200) -> dict[str, Any]:
+    """A run whose only point takes 0.3 s a round, so that there is time to look at it."""
     made = experiment(node, free_port())
-    made["server"]["env"]["DYNSPEC_DEMO_SPEED"] = "2"
+    made["server"]["env"]["DYNSPEC_DEMO_SPEED"] = "4"
     made["sweep"].update(concurrency=[2], output_tokens=256, requests_per_slot=rounds)
     return made
 
@@ -40,7 +40,7 @@ def _at_its_point(run: Running) -> None:
 def test_a_second_run_is_refused_at_once_and_the_first_does_not_notice(
     node: SshNode, place: Place, elsewhere: Place, measured: Measured
 ) -> None:
-    with place.start("run", place.write(_long(node, rounds=10)), "--json") as first:
+    with place.start("run", place.write(_long(node, rounds=30)), "--json") as first:
         _at_its_point(first)
         files, server = node.files(), node.server_pid()
         second = elsewhere.run("run", elsewhere.write(experiment(node, free_port())))
@@ -53,13 +53,13 @@ def test_a_second_run_is_refused_at_once_and_the_first_does_not_notice(
     assert "--lock-wait" in second.err
     assert not list(elsewhere.results.iterdir())
     (point,) = [event for event in done.events if event["event"] == "point_done"]
-    assert (point["ok"], point["failed"]) == (20, 0)
+    assert (point["ok"], point["failed"]) == (60, 0)
     # The bar is for an idle machine; what counts is that nothing is read of a node that is not ours to use.
     measured("second run refused", second.seconds, BUSY_S * 3)
 
 
 def test_a_second_run_can_wait_its_turn(node: SshNode, place: Place, elsewhere: Place) -> None:
-    with place.start("run", place.write(_long(node, rounds=10)), "--json") as first:
+    with place.start("run", place.write(_long(node, rounds=30)), "--json") as first:
         _at_its_point(first)
         words = ["run", elsewhere.write(experiment(node, free_port())), "--lock-wait", "60s", "--json"]
         with elsewhere.start(*words) as second:
@@ -72,7 +72,7 @@ def test_a_second_run_can_wait_its_turn(node: SshNode, place: Place, elsewhere: 
 def test_ctrl_c_ends_the_waiting_and_leaves_the_holder_alone(
     node: SshNode, place: Place, elsewhere: Place
 ) -> None:
-    with place.start("run", place.write(_long(node, rounds=10)), "--json") as first:
+    with place.start("run", place.write(_long(node, rounds=30)), "--json") as first:
         _at_its_point(first)
         words = ["run", elsewhere.write(experiment(node, free_port())), "--lock-wait", "60s", "--json"]
         with elsewhere.start(*words) as second:
