@@ -8,6 +8,7 @@ summary.json, report files, outcome.json (last: without it the run is unfinished
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from orchestrator.errors import UsageError
 from orchestrator.redact import Redactor
 
 SCHEMA = 1
+DIGEST = "records_sha256"  # of a point's records, in its meta file
 _POINT_NAME = re.compile(r"point-(\d+)-c(\d+)\.meta\.json$")
 
 
@@ -36,6 +38,12 @@ class StoredPoint:
     concurrency: int
     records: Path
     meta: dict[str, Any]
+
+    @property
+    def damaged(self) -> bool:
+        """The records are not the bytes that were stored. Points of versions without a digest can't tell."""
+        wanted = self.meta.get(DIGEST)
+        return wanted is not None and wanted != hashlib.sha256(self.records.read_bytes()).hexdigest()
 
 
 def new_run_id(name: str, now: float | None = None) -> str:
@@ -127,9 +135,14 @@ class RunStore:
     ) -> None:
         """Records first: the meta file's presence is what makes the point count as finished."""
         stem = f"point-{index:02d}-c{concurrency}"
-        self.write_bytes(self.boot_path(arm, boot, f"{stem}.jsonl"), self.redact.data(records))
+        kept = self.redact.data(records)
+        self.write_bytes(self.boot_path(arm, boot, f"{stem}.jsonl"), kept)
         identity = {"arm": arm, "boot": boot, "index": index, "concurrency": concurrency}
-        self.write_json(self.boot_path(arm, boot, f"{stem}.meta.json"), {**identity, **meta})
+        digest = {DIGEST: hashlib.sha256(kept).hexdigest()}
+        self.write_json(
+            self.boot_path(arm, boot, f"{stem}.meta.json"),
+            {**identity, **meta, **digest},
+        )
 
     # -- reading -----------------------------------------------------------------------------------------
     def read_json(self, relative: str) -> dict[str, Any]:

@@ -19,6 +19,11 @@ SIMULATED_ACCEPTANCE = "SGLANG_SIMULATE_ACC_LEN"
 ADAPTIVE = "speculative-adaptive"
 
 
+DAMAGED_RECORDS = Finding(
+    "records_damaged", "the records on disk are not those that were stored: cut or edited after the run"
+)
+
+
 def evidence_of(
     measured: PointMetrics,
     *,

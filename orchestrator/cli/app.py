@@ -68,6 +68,8 @@ def main() -> NoReturn:
         code = 130
     except KeyboardInterrupt:
         code = 130
+    except BrokenPipeError:  # `dynspec ... | head`: the reader is gone, and nobody is left to tell
+        code = 1
     except Exception as error:  # noqa: BLE001  the top: anything unforeseen is a bug, shown whole
         code = _unforeseen(error)
     _quit(int(code or 0))
@@ -98,6 +100,6 @@ def _unforeseen(error: Exception) -> int:
 def _quit(code: int) -> NoReturn:
     try:
         sys.stdout.flush()
-    except BrokenPipeError:  # `dynspec ... | head`: the reader is gone, nothing is wrong
+    except OSError:  # the reader or the terminal is gone, nothing is wrong
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

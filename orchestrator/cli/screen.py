@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -59,10 +60,9 @@ class JsonLines:
     def finish(self, finished: Finished) -> None:
         if finished.store is None:  # refused before there was a run folder: no outcome event was written
             outcome = finished.outcome
-            print(
-                json.dumps({"event": "outcome", "exit_code": outcome.exit_code, "text": outcome.message}),
-                flush=True,
-            )
+            with suppress(OSError):
+                told = {"exit_code": outcome.exit_code, "state": outcome.state, "text": outcome.message}
+                print(json.dumps({"event": "outcome", **told}), flush=True)
         if isinstance(finished.error, NodeDirty):
             print(finished.error.restore_command, file=sys.stderr)
 
@@ -97,6 +97,17 @@ class Lines:
         return event_text(event)
 
     def finish(self, finished: Finished) -> None:
+        """The report, then the error. A reader who is gone keeps neither the error nor the exit code from whoever
+        is left: standard error may still be read."""
+        with suppress(OSError):
+            self._show(finished)
+            sys.stdout.flush()
+        if finished.error is not None:
+            from orchestrator.cli.app import report_error
+
+            report_error(finished.error)
+
+    def _show(self, finished: Finished) -> None:
         if finished.summary is not None and finished.info is not None:
             print()
             show_report(finished.summary, finished.info)
@@ -104,13 +115,7 @@ class Lines:
             print(f"\nrun folder: {finished.store.folder}")
             if finished.summary is not None:
                 print(f"report:     {report_path(finished.store.folder)}")
-        error = finished.error
-        if error is not None:
-            sys.stdout.flush()
-            from orchestrator.cli.app import report_error
-
-            report_error(error)
-        elif finished.outcome.state == "interrupted":
+        if finished.error is None and finished.outcome.state == "interrupted":
             print(
                 f"interrupted; the node is as it was. Go on with: --resume {finished.store.run_id}"
                 if finished.store

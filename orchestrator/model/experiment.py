@@ -73,7 +73,9 @@ class Arm:
     args: dict[str, ArgValue]
     env: dict[str, EnvValue]
     patches: tuple[str, ...] = ()
-    only_by: Literal["", "patch", "native"] = ""  # of a preset: left out where a tree has the threshold otherwise
+    only_by: Literal["", "patch", "native"] = (
+        ""  # of a preset: left out where a tree has the threshold otherwise
+    )
 
     @property
     def speculates(self) -> bool:

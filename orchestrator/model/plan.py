@@ -205,7 +205,9 @@ class Plan:
     gpu_minutes_why: str = ""
     arms: tuple[Arm, ...] = ()  # as they are served here, which may differ from how they were written
     patch_mode: PatchMode = "in_place"
-    modes: dict[str, str] = field(default_factory=dict)  # arm -> how, where it is served otherwise than written
+    modes: dict[str, str] = field(
+        default_factory=dict
+    )  # arm -> how, where it is served otherwise than written
     unsupported: dict[str, str] = field(default_factory=dict)  # arm -> why it is left out
 
     @property

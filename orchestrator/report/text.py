@@ -9,6 +9,7 @@ from orchestrator.plain_text import clean as clean
 
 ABSENT = "-"
 
+
 def number(value: float | None) -> str:
     """Three to four significant digits without exponent: 10356, 986, 12.3, 0.052."""
     if value is None:

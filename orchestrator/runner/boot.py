@@ -179,7 +179,8 @@ class Boot:
                 warmup, f"{name}-warmup", limit_s, f"warm-up at concurrency {step.concurrency}"
             )
         flushed = self.flush_cache()
-        before = _states(self.server_info())
+        info = self.server_info()
+        before = _states(info)
         what = f"concurrency {step.concurrency}"
         reply = self._load(self.loads.point(step.index), name, limit_s, what)
         metrics = measured(_lines(reply), reply.summary, self.experiment.sweep, step.concurrency)
@@ -189,6 +190,7 @@ class Boot:
             "warmup_requests": len(warmup["requests"]["prompts"]) if warmup else 0,
             "bodies_sha256": self.loads.bodies(step.index),
             "flushed": flushed,
+            "simulated": bool(info.get("simulated")),
             "load": reply.summary,
             "server_before": before,
             "server_after": after,

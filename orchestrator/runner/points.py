@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.analysis.acceptance import counted, with_acceptance
 from orchestrator.analysis.equality import Outputs
-from orchestrator.analysis.evidence import evidence_of, over_boot, simulates_acceptance
+from orchestrator.analysis.evidence import DAMAGED_RECORDS, evidence_of, over_boot, simulates_acceptance
 from orchestrator.analysis.likeness import (
     across_arms,
     argument_findings,
@@ -126,6 +126,8 @@ class _Reader:
             expected_worker=self.workers.get(stored.arm),
             gpu=_gpu(stored, self.store.folder / self.store.boot_path(home.arm, home.boot, "gpu.csv")),
         )
+        if stored.damaged:
+            notes = (*notes, DAMAGED_RECORDS)
         self.found.append((point, evidence, notes))
 
     def server(self, arm: str, boot: int) -> dict[str, Any]:

@@ -44,7 +44,11 @@ def begun_experiment(store: RunStore) -> Experiment:
     path = store.folder / "experiment.lock.yaml"
     if not path.is_file():
         raise UsageError(f"{path} is missing: the run folder is incomplete")
-    return load_experiment(path.read_text(), name=str(path)).experiment
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is damaged: {error}") from None
+    return load_experiment(text, name=str(path)).experiment
 
 
 def _same(begun: Experiment, now: Experiment, run_id: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,10 +81,17 @@ def run_info(
 
 
 def is_simulated(store: RunStore) -> bool:
-    for path in store.folder.glob("arms/*/boot-*/server_info.json"):
-        if json.loads(path.read_text()).get(SIMULATED_KEY):
-            return True
-    return False
+    """Said in several places, so that the loss of one file does not turn a simulated run into a real one."""
+    if any(stored.meta.get(SIMULATED_KEY) for stored in store.points()):
+        return True
+    if "Simulated" in str(store.read_json("facts.json").get("facts")):
+        return True
+    infos = (store.read_json(str(path.relative_to(store.folder))) for path in _server_infos(store))
+    return any(info.get(SIMULATED_KEY) for info in infos)
+
+
+def _server_infos(store: RunStore) -> Iterable[Path]:
+    return sorted(store.folder.glob("arms/*/boot-*/server_info.json"))
 
 
 def _shown(folder: Path) -> str:
