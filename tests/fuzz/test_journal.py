@@ -40,7 +40,7 @@ class World:
         (folder / "precious" / "backup").mkdir(parents=True)
         (folder / "precious" / "backup" / "data").write_bytes(FOREIGN)
         self.server, self.bystander = (
-            subprocess.Popen(["sleep", "86400"], start_new_session=True, env={"DYNSPEC_RUN": mark})
+            subprocess.Popen(["sleep", "3600"], start_new_session=True, env={"DYNSPEC_RUN": mark})
             for mark in (self.mark, "another.run")
         )
         self.patched.write_bytes(BEFORE)
