@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.e2e.controller import MEASURED, Place
+from orchestrator.demo.node import NodeOptions
+from tests.e2e.controller import COMMAND, MEASURED, Place
 from tests.e2e.node import EAGLE3, SshNode, experiment
 from tests.sshd import free_port
 
@@ -77,3 +80,35 @@ def _each_boot_ran_its_own_tree(folder: Path) -> None:
     words = "worker=EAGLEWorker"
     assert words not in logs["plain"]
     assert words in logs["banner"]
+
+
+def test_a_reader_that_goes_away_ends_the_run_and_not_the_giving_back(node: SshNode, place: Place) -> None:
+    path = place.write(experiment(node, free_port()))
+    run = subprocess.Popen(
+        [*COMMAND, "run", path],
+        cwd=place.folder,
+        env=place.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert run.stdout is not None
+    while b"smoke" not in run.stdout.readline():  # as `dynspec run ... | head` does
+        pass
+    run.stdout.close()
+    errors = run.stderr.read().decode() if run.stderr else ""
+    assert run.wait(30) == 1, errors
+    assert "Broken pipe" in errors
+    assert "Traceback" not in errors
+    outcome = json.loads((place.run_folder() / "outcome.json").read_text())["outcome"]
+    assert (outcome["exit_code"], outcome["node_restored"]) == (1, True)
+
+
+def test_late_gpu_memory_is_waited_for_with_proof(fresh_node: Callable[..., SshNode], place: Place) -> None:
+    node = fresh_node(NodeOptions(gpu_release_s=2.0))
+    arms = {"first": {}, "second": {}}
+    done = place.run("run", place.write(experiment(node, free_port(), arms=arms)), "--json")
+    assert done.code in MEASURED, done.text
+    waited = [event["gpu_wait_s"] for event in done.events if event["event"] == "stopped"]
+    assert len(waited) == 2
+    assert min(waited) >= 1.5
+    assert node.problems() == []
