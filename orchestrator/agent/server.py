@@ -181,6 +181,7 @@ def _exec_error(launch: Launch, error: OSError) -> AgentError:
 
 
 def tail(path: str, lines: int = TAIL_LINES) -> List[str]:
+    """The last lines as a terminal would show them: a progress bar redraws its line with carriage returns."""
     try:
         with open(path, "rb") as stream:
             stream.seek(0, os.SEEK_END)
@@ -190,4 +191,5 @@ def tail(path: str, lines: int = TAIL_LINES) -> List[str]:
     except OSError:
         return []
     text = data.decode("utf-8", "replace").replace("\r\n", "\n")
-    return [line.rstrip("\r") for line in text.split("\n") if line.strip()][-lines:]
+    shown = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return [line for line in shown if line.strip()][-lines:]
