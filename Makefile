@@ -41,7 +41,7 @@ check: $(STAMP)
 
 drills: $(STAMP)
 	@tests/need_packages.sh
-	$(BIN)/pytest tests/drills -m drill -q
+	$(BIN)/pytest tests/drills -m drill -q -n 2 --write-matrix docs/drills.md
 
 FUZZ ?= 100000
 fuzz: $(STAMP)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.drills.cells import FAULTS, PHASES, Cell, cells
@@ -25,7 +27,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in long]
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-matrix", metavar="FILE", help="Write the drill matrix as a markdown table.")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """One matrix: every cell has a result, a reason, or a dash when it was not asked for."""
     results: Results = {}
     for outcome in ("passed", "failed", "error"):
@@ -38,6 +44,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("drills")
     for line in matrix_lines(results):
         terminalreporter.line(line)
+    file = config.getoption("--write-matrix", None)
+    if file:
+        Path(file).write_text(matrix_page(results))
 
 
 def matrix_lines(results: Results) -> list[str]:
@@ -55,6 +64,37 @@ def matrix_lines(results: Results) -> list[str]:
         f"{len(every) - never - len(results)} not asked for (-)"
     )
     return lines
+
+
+_PAGE = """\
+# What was drilled
+
+Every fault in every phase of a run, over a real OpenSSH `sshd`, on a node whose engine is simulated. Written by
+`make drills`; the table of cases is `tests/drills/matrix.yaml`.
+
+A cell shows the exit code of `dynspec run` (negative: the signal that ended it) and the seconds from the fault to the
+exit. After each cell: every file of the node byte-identical with mode and owner, no process of ours, lock free, journal
+closed, a foreign process that looks like a server alive, and the results so far kept. *n/a*: the fault cannot happen
+in that phase.
+
+{table}
+
+{faults}
+
+{count}
+"""
+
+
+def matrix_page(results: Results) -> str:
+    every = {cell.name: cell for cell in cells()}
+    rows = ["| |" + "".join(f" {phase} |" for phase in PHASES), "|---|" + "---|" * len(PHASES)]
+    for fault in FAULTS:
+        shown = "".join(f" {_shown(every[f'{fault}@{phase}'], results)} |" for phase in PHASES)
+        rows.append(f"| {fault} |{shown}")
+    faults = "\n".join(f"- **{name}**: {what}" for name, what in FAULTS.items())
+    return _PAGE.format(
+        table="\n".join(rows), faults=faults, count=matrix_lines(results)[-1].capitalize() + "."
+    )
 
 
 def _shown(cell: Cell, results: Results) -> str:
