@@ -1,0 +1,156 @@
+"""How a run ends inside the controller: signals, events that nobody can take, exit codes, and the outcome."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestrator.config import load_experiment
+from orchestrator.errors import (
+    DoesNotFit,
+    DynspecError,
+    Interrupted,
+    NodeBusy,
+    NodeDirty,
+    NothingToClaim,
+    PhaseFailed,
+    Regression,
+)
+from orchestrator.redact import Redactor
+from orchestrator.runner.events import Events
+from orchestrator.runner.finish import OUTCOME, Ending, verdict
+from orchestrator.runner.signals import WATCHED, SignalGate, watching_signals
+from orchestrator.store import RunStore
+
+EXPERIMENT = """
+schema: 1
+name: end
+node: {host: local, python: /usr/bin/python3}
+server: {args: {model-path: m}}
+arms: {plain: {}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _handlers_put_back() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in WATCHED}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def _send(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+def test_the_first_signal_ends_the_run_and_later_ones_are_counted() -> None:
+    with watching_signals() as gate:
+        with pytest.raises(Interrupted) as interrupted:
+            _send(signal.SIGTERM)
+        _send(signal.SIGINT)
+        _send(signal.SIGTERM)
+    assert (interrupted.value.exit_code, gate.first, gate.repeats) == (143, signal.SIGTERM, 2)
+
+
+def test_after_an_interrupted_run_signals_stay_ignored_until_the_process_is_gone() -> None:
+    with watching_signals(), pytest.raises(Interrupted):
+        _send(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    _send(signal.SIGINT)
+
+
+def test_after_a_run_without_signals_the_old_handlers_are_back() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with watching_signals():
+        assert signal.getsignal(signal.SIGINT) != before
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_a_signal_that_was_ignored_stays_ignored() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    with watching_signals() as gate:
+        _send(signal.SIGHUP)
+    assert gate.first is None
+
+
+def test_what_must_not_be_cut_in_two_ends_before_the_signal_is_raised() -> None:
+    done = []
+
+    def deed(gate: SignalGate) -> None:
+        with gate.held():
+            _send(signal.SIGINT)
+            done.append("whole")
+
+    with watching_signals() as gate, pytest.raises(Interrupted):
+        deed(gate)
+    assert done == ["whole"]
+
+
+def test_once_the_giving_back_has_begun_nothing_is_raised() -> None:
+    with watching_signals() as gate:
+        gate.disarm()
+        _send(signal.SIGINT)
+    assert gate.first == signal.SIGINT
+
+
+def test_a_full_disk_or_a_closed_screen_ends_the_measuring_but_not_the_giving_back() -> None:
+    heard: list[str] = []
+
+    def closed(event: object) -> None:
+        raise BrokenPipeError
+
+    events = Events((closed, lambda event: heard.append(event["event"])), Redactor({}))
+    with pytest.raises(BrokenPipeError):
+        events.emit("point")
+    events.forgive()
+    events.emit("given_back")
+    assert heard == ["given_back"]
+
+
+DIRTY = NodeDirty("left", restore_command="dynspec restore n")
+VERDICTS: list[tuple[DynspecError | None, int | None, bool, int, str]] = [
+    (None, None, True, 0, "ok"),
+    (None, signal.SIGINT, True, 130, "interrupted"),
+    (PhaseFailed("crash"), signal.SIGTERM, True, 143, "interrupted"),
+    (DIRTY, signal.SIGTERM, True, 70, "dirty"),
+    (PhaseFailed("crash"), None, True, 1, "failed"),
+    (NodeBusy("held"), None, False, 3, "refused"),
+    (NodeBusy("held"), None, True, 1, "failed"),
+    (DoesNotFit("tree"), None, False, 4, "refused"),
+    (DoesNotFit("tree"), None, True, 1, "failed"),
+    (Regression("slower"), None, True, 5, "regression"),
+    (NothingToClaim("noise"), None, True, 6, "nothing-to-claim"),
+]
+
+
+@pytest.mark.parametrize(("error", "signum", "touched", "code", "state"), VERDICTS)
+def test_exit_code_and_state(
+    error: DynspecError | None, signum: int | None, touched: bool, code: int, state: str
+) -> None:
+    assert verdict(error, signum, touched) == (code, state)
+
+
+def test_a_report_that_cannot_be_made_costs_neither_records_nor_outcome(tmp_path: Path) -> None:
+    store = RunStore.create(tmp_path, "20260101-000000-end-0001", Redactor({}))
+    store.event("started", {"arm": "plain", "boot": 1})
+    experiment = load_experiment(EXPERIMENT, name="end.yaml").experiment
+    events = Events((), Redactor({}))
+    events.attach(store)
+    ending = Ending(experiment, store, events, "2026-01-01T00:00:00Z", touched=True)
+    finished = ending.finish(None, None)  # there is no plan.json: the folder is damaged
+    assert (finished.outcome.exit_code, finished.outcome.state) == (1, "failed")
+    assert finished.error is not None
+    assert "the report could not be made" in finished.error.message
+    assert json.loads((store.folder / OUTCOME).read_text())["outcome"]["exit_code"] == 1
+
+
+def test_a_gate_that_never_saw_a_signal_says_so() -> None:
+    gate = SignalGate()
+    with gate.held():
+        pass
+    assert (gate.first, gate.repeats) == (None, 0)
