@@ -30,8 +30,8 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@tests/need_packages.sh
-	@# Real processes may lose a race with a busy machine: one more try each, counted in the closing line.
-	$(BIN)/pytest -n 2 --reruns 1
+	@# Real processes may lose a race with a busy machine: two more tries each, counted in the closing line.
+	$(BIN)/pytest -n 2 --reruns 2 --reruns-delay 1
 
 check: $(STAMP)
 	$(BIN)/ruff check .
