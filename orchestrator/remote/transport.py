@@ -41,12 +41,14 @@ class ConnectSettings:
 
     @classmethod
     def of(cls, node: Node, limits: Limits) -> Self:
+        """A node that was silent for a whole lease has given itself back: there is nothing to wait for."""
         return cls(
             timeout_s=limits.connect_s,
             known_hosts=None if node.known_hosts == Node.known_hosts else node.known_hosts,
             host_key=node.host_key,
             ssh_config=node.ssh_config,
             lease_s=node.lease_s,
+            silence_s=min(cls.silence_s, node.lease_s),
         )
 
 
