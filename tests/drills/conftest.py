@@ -73,7 +73,8 @@ Every fault in every phase of a run, over a real OpenSSH `sshd`, on a node whose
 `make drills`; the table of cases is `tests/drills/matrix.yaml`.
 
 A cell shows the exit code of `dynspec run` (negative: the signal that ended it) and the seconds from the fault to the
-exit. After each cell: every file of the node byte-identical with mode and owner, no process of ours, lock free, journal
+exit; where nobody comes for a dead controller, the seconds until the node has given itself back (the lease is 10 s).
+After each cell: every file of the node byte-identical with mode and owner, no process of ours, lock free, journal
 closed, a foreign process that looks like a server alive, and the results so far kept. *n/a*: the fault cannot happen
 in that phase.
 
@@ -105,4 +106,6 @@ def _shown(cell: Cell, results: Results) -> str:
         return "-"
     if not result["passed"]:
         return f"FAILED {result.get('code', '')}"
+    if cell.fault == "kill-controller-lease":  # what counts is when the node is free
+        return f"free {result['free_s']}s"
     return f"{result['code']} {result['exit_s']}s"

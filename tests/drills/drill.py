@@ -100,7 +100,8 @@ class Drill:
             "--known-hosts",
             str(self.node.sshd.known_hosts),
         ]
-        restored = self.elsewhere.run("restore", self.node.name, *reach)
+        command = "stop" if self.cell.phase in ("ready", "canary", "switch", "points") else "restore"
+        restored = self.elsewhere.run(command, self.node.name, *reach)
         assert restored.code == 0, restored.text
         assert not self.node.problems()  # at once, not when some lease ends
         return run.wait()

@@ -42,6 +42,7 @@ def test_a_run_that_was_ended_goes_on_where_it_was(ending: int, node: SshNode, p
         assert node.is_free()
         outcome = json.loads((folder / "outcome.json").read_text())["outcome"]
         assert (outcome["exit_code"], outcome["state"]) == (130, "interrupted")
+        _nothing_else_continues_it(place, path, folder.name)
     else:
         assert not (folder / "outcome.json").exists()
     kept = _records(folder)
@@ -57,15 +58,10 @@ def test_a_run_that_was_ended_goes_on_where_it_was(ending: int, node: SshNode, p
     assert [point["concurrency"] for point in summary["arms"]["banner"]["points"]] == [1, 2]
 
 
-def test_another_experiment_does_not_continue_a_run(node: SshNode, place: Place) -> None:
-    path = place.write(_two_points(node))
-    with place.start("run", path, "--json") as run:
-        run.wait_event("point", index=1)
-        run.send(signal.SIGTERM)
-        assert run.wait().code == 143
-    done = place.run("run", path, "--set", "sweep.output_tokens=64", "--resume", place.run_folder().name)
-    assert done.code == 4, done.text
-    assert "sweep of the experiment differs" in done.errors[0]
+def _nothing_else_continues_it(place: Place, path: str, run_id: str) -> None:
+    other = place.run("run", path, "--set", "sweep.output_tokens=64", "--resume", run_id)
+    assert other.code == 4, other.text
+    assert "sweep of the experiment differs" in other.errors[0]
     unknown = place.run("run", path, "--resume", "20200101-000000-none-0000")
     assert unknown.code == 2
-    assert place.run_folder().name in unknown.err
+    assert run_id in unknown.err

@@ -44,88 +44,57 @@ def _at_its_point(run: Running) -> None:
     time.sleep(0.3)
 
 
-def test_a_second_run_is_refused_at_once_and_the_first_does_not_notice(
+def test_while_a_run_goes_on_others_are_refused_wait_their_turn_or_give_up_waiting(
     node: SshNode, place: Place, elsewhere: Place, measured: Measured
 ) -> None:
-    with place.start("run", place.write(_long(node, rounds=30)), "--json") as first:
+    path = elsewhere.write(experiment(node, free_port()))
+    with place.start("run", place.write(_long(node, rounds=40)), "--json") as first:
         _at_its_point(first)
         files, server = node.files(), node.server_pid()
-        before_s = _children_cpu_s()
-        second = elsewhere.run("run", elsewhere.write(experiment(node, free_port())))
-        busy_s = _children_cpu_s() - before_s
-        assert (node.files(), node.server_pid()) == (files, server)
-        done = first.wait()
-    assert second.code == 3, second.text
+        waiting = [elsewhere.start("run", path, "--lock-wait", "60s", "--json") for _ in range(2)]
+        with waiting[0] as patient, waiting[1] as impatient:
+            before_s = _children_cpu_s()
+            refused = elsewhere.run("run", path)
+            busy_s = _children_cpu_s() - before_s
+            assert "waiting up to 60 s" in patient.wait_event("note")[1]["text"]
+            impatient.wait_event("note")
+            impatient.send(signal.SIGINT)
+            assert impatient.wait(10).code == 130
+            assert (node.files(), node.server_pid()) == (files, server)
+            done = first.wait()
+            assert patient.wait().code in MEASURED
     assert done.code in MEASURED, done.text
-    run_id = place.run_folder().name
-    assert f"in use by run {run_id}" in second.errors[0]
-    assert "--lock-wait" in second.err
-    assert not list(elsewhere.results.iterdir())
+    assert refused.code == 3, refused.text
+    assert f"in use by run {place.run_folder().name}" in refused.errors[0]
+    assert "--lock-wait" in refused.err
     (point,) = [event for event in done.events if event["event"] == "point_done"]
-    assert (point["ok"], point["failed"]) == (60, 0)
-    print(f"measured: second run refused after {second.seconds:.2f} s on this machine as it is")
+    assert (point["ok"], point["failed"]) == (80, 0)
+    print(f"measured: second run refused after {refused.seconds:.2f} s on this machine as it is")
     measured("processor time until a second run is refused", busy_s, BUSY_S)
 
 
-def test_a_second_run_can_wait_its_turn(node: SshNode, place: Place, elsewhere: Place) -> None:
-    with place.start("run", place.write(_long(node, rounds=30)), "--json") as first:
-        _at_its_point(first)
-        words = ["run", elsewhere.write(experiment(node, free_port())), "--lock-wait", "60s", "--json"]
-        with elsewhere.start(*words) as second:
-            note = second.wait_event("note")[1]
-            assert "waiting up to 60 s" in note["text"]
-            assert first.wait().code in MEASURED
-            assert second.wait().code in MEASURED
-
-
-def test_ctrl_c_ends_the_waiting_and_leaves_the_holder_alone(
+def test_a_live_run_is_seen_from_elsewhere_and_ended_only_by_force(
     node: SshNode, place: Place, elsewhere: Place
 ) -> None:
-    with place.start("run", place.write(_long(node, rounds=30)), "--json") as first:
-        _at_its_point(first)
-        words = ["run", elsewhere.write(experiment(node, free_port())), "--lock-wait", "60s", "--json"]
-        with elsewhere.start(*words) as second:
-            second.wait_event("note")
-            second.send(signal.SIGINT)
-            assert second.wait(10).code == 130
-        assert first.wait().code in MEASURED
-
-
-def test_status_names_the_holder_from_anywhere(node: SshNode, place: Place, elsewhere: Place) -> None:
     reach = _reach(node)
     free = elsewhere.run("status", node.name, *reach)
     assert (free.code, "nobody holds the lock" in free.out) == (0, True), free.text
     with place.start("run", place.write(_long(node)), "--json") as run:
         _at_its_point(run)
+        run_id, server = place.run_folder().name, node.server_pid()
         told = elsewhere.run("status", node.name, *reach)
         as_json = json.loads(elsewhere.run("status", node.name, *reach, "--json").out)
-        server = node.server_pid()
-        run.send(signal.SIGTERM)
-        assert run.wait().code == 143
-    run_id = place.run_folder().name
+        refused = elsewhere.run("restore", node.name, *reach)
+        taken = elsewhere.run("restore", node.name, *reach, "--force", "--json")
+        assert node.lock_holder() is None
+        done = run.wait(20)
     assert f"run {run_id}" in told.out
     assert f"server pid {server}" in told.out
     assert (as_json["lock"]["run_id"], as_json["lock"]["state"]) == (run_id, "live")
-
-
-@pytest.mark.parametrize("command", ["stop", "restore"])
-def test_a_live_run_is_ended_from_elsewhere_only_by_force(
-    command: str, node: SshNode, place: Place, elsewhere: Place
-) -> None:
-    reach = _reach(node)
-    with place.start("run", place.write(_long(node)), "--json") as run:
-        _at_its_point(run)
-        refused = elsewhere.run(command, node.name, *reach)
-        assert refused.code == 3, refused.text
-        assert "--force" in refused.err
-        taken = elsewhere.run(command, node.name, *reach, "--force", "--json")
-        assert taken.code == 0, taken.text
-        (ended,) = json.loads(taken.out)["runs"]
-        assert node.lock_holder() is None
-        done = run.wait(20)
-    assert len(ended["restored"]) == 3
-    assert ended["stopped"]
-    assert ended["run_id"] == place.run_folder().name
+    assert (refused.code, "--force" in refused.err) == (3, True), refused.text
+    assert taken.code == 0, taken.text
+    (ended,) = json.loads(taken.out)["runs"]
+    assert (ended["run_id"], len(ended["restored"]), server in ended["stopped"]) == (run_id, 3, True)
     assert done.code == 1, done.text
     assert "the run was ended from outside" in done.text
 
