@@ -145,7 +145,7 @@ FAILURES = {
     "abort": ([(5, chat_chunk("a")), (6, chat_chunk(finish_reason="abort")), (6, usage_chunk(1))], "finished by abort"),
     "zero tokens": ([(5, chat_chunk("", role="assistant")), (6, STOP), (6, usage_chunk(0))], "no output tokens"),
     "no output, no usage": ([(5, chat_chunk("", role="assistant")), (6, STOP)], "no output"),
-    "of another shape": ([(5, {"choices": ["a"]})], 'malformed event: {"choices":["a"]}'),
+    "of another shape": ([(5, {"choices": ["a"]})], 'malformed event: {"choices": ["a"]}'),
     "not json": ([(5, chat_chunk("a")), (6, '{"choices": [')], 'malformed event: {"choices": ['),
     "not an object": ([(5, "17")], "malformed event: 17"),
 }  # fmt: skip
