@@ -135,6 +135,11 @@ class Running:
     def phase(self, name: str, limit_s: float = LIMIT_S) -> float:
         return self.wait_event("phase", limit_s, phase=name)[0]
 
+    def phases(self) -> list[tuple[str, float]]:
+        """Of a command that has ended: each phase of --json and when it was seen to begin."""
+        events = [(moment, json.loads(line)) for moment, line in self._lines]
+        return [(event["phase"], moment) for moment, event in events if event["event"] == "phase"]
+
     def send(self, number: int) -> None:
         self.process.send_signal(number)
 

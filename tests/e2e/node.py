@@ -11,7 +11,7 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,16 +25,27 @@ GONE_LIMIT_S = 5.0  # a guardian answers, then ends; an agent ends when its chan
 
 
 class SshNode:
-    """`with SshNode(folder) as node:` a home of its own, reached by `ssh -F node.sshd.ssh_config testnode`."""
+    """`with SshNode(folder) as node:` a home of its own, reached by `ssh -F node.sshd.ssh_config testnode`.
 
-    def __init__(self, folder: Path, options: NodeOptions | None = None) -> None:
+    `address`, `wrapper`: where its sshd listens, as in `Sshd`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        options: NodeOptions | None = None,
+        *,
+        address: str = "127.0.0.1",
+        wrapper: Sequence[str] = (),
+    ) -> None:
         self.demo = DemoNode(options)
         self.home = self.demo.home
         self.workdir = self.home / "work"
         self.registry = self.home / ".dynspec"
         environment = dict(self.demo.environment)
         self.lock_name = environment["DYNSPEC_LOCK_NAME"]
-        self.sshd = Sshd(folder, env=environment, options={"MaxStartups": "50", "MaxSessions": "4"})
+        limits = {"MaxStartups": "50", "MaxSessions": "4"}
+        self.sshd = Sshd(folder, env=environment, options=limits, address=address, wrapper=wrapper)
         self.before: Picture = {}
 
     def __enter__(self) -> Self:
