@@ -169,7 +169,7 @@ def test_an_arm_without_a_valid_point_leaves_nothing_to_claim():
 
 def test_arms_without_a_common_valid_point_leave_nothing_to_claim():
     halves = {("eagle3", c): ("x: y",) for c in SWEEP[:3]} | {("baseline", c): ("x: y",) for c in SWEEP[3:]}
-    assert "eagle3 and baseline have no valid point in common" in unclaimable(summary(invalid=halves))
+    assert "eagle3 and baseline have no valid point in common (x)" in unclaimable(summary(invalid=halves))
 
 
 def test_one_boot_and_a_few_invalid_points_are_no_fault():

@@ -76,18 +76,26 @@ def server_arguments(info: Mapping[str, object], other: Mapping[str, object]) ->
 def argument_findings(differing: Mapping[str, tuple[object, object]], against: str) -> tuple[Finding, ...]:
     """Fatal, but for those arguments that speculation itself sets."""
     return tuple(
-        Finding(
-            "args_differ",
-            f"{key} is {_short(mine)} here and {_short(theirs)} in {against}, though nobody asked for that",
-            fatal=key not in SPECULATION_ARGS,
-        )
-        for key, (mine, theirs) in differing.items()
+        Finding("args_differ", _told(key, *pair, against), fatal=key not in SPECULATION_ARGS)
+        for key, pair in differing.items()
     )
 
 
+def _told(key: str, mine: object, theirs: object, against: str) -> str:
+    both = f"{key} is {_short(mine)} here and {_short(theirs)} in {against}"
+    if key in SPECULATION_ARGS:
+        return f"{both}: SGLang chose so itself, as it does under speculation; to rule it out, set it in server.args"
+    return f"{both}, and the experiment sets it for neither: the arms were not set up alike"
+
+
 def _short(value: object) -> str:
+    """Long lists by their ends and their length."""
     text = repr(value)
-    return text if len(text) <= VALUE_CHARS else f"{text[: VALUE_CHARS - 1]}…"
+    if len(text) <= VALUE_CHARS:
+        return text
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)} ({value[0]!r} to {value[-1]!r})"[: 2 * VALUE_CHARS]
+    return f"{text[: VALUE_CHARS - 1]}…"
 
 
 def across_arms(

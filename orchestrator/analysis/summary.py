@@ -84,15 +84,23 @@ def unclaimable(summary: Mapping[str, Any]) -> tuple[str, ...]:
     reasons = []
     for name, arm in summary["arms"].items():
         if not any(point["valid"] for point in arm["points"]):
-            causes = dict.fromkeys(
-                reason.split(":")[0] for point in arm["points"] for reason in point["reasons"]
-            )
-            why = f" ({', '.join(causes)})" if causes else ""
-            reasons.append(f"{name} has no valid point{why}")
+            reasons.append(f"{name} has no valid point{_named([arm])}")
     for verdict in summary["verdicts"]:
         if "change" not in verdict:
-            reasons.append(f"{verdict['arm']} and {verdict['against']} have no valid point in common")
+            pair = f"{verdict['arm']} and {verdict['against']}"
+            reasons.append(f"{pair} have no valid point in common{_causes(summary, verdict)}")
     return tuple(reasons)
+
+
+def _causes(summary: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
+    return _named([summary["arms"][name] for name in (verdict["arm"], verdict["against"])])
+
+
+def _named(arms: Sequence[Mapping[str, Any]]) -> str:
+    """The findings that made points of these arms invalid, in parentheses; empty where there are none."""
+    points = [point for arm in arms for point in arm["points"]]
+    causes = dict.fromkeys(reason.split(":")[0] for point in points for reason in point["reasons"])
+    return f" ({', '.join(causes)})" if causes else ""
 
 
 def fold_arm(name: str, points: Sequence[PointResult], notes: Sequence[str] = ()) -> ArmSummary:

@@ -8,11 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.model.result import RunInfo
+from orchestrator.report.comparisons import drift_line, power_lines, twin_line, verdict_line
 from orchestrator.report.costs import advice_lines, cost_lines, latency_lines, load_lines
+from orchestrator.report.lost import lost
 from orchestrator.report.stepping import retraction_lines, stepping_lines
-from orchestrator.report.text import concurrency, levels, listed, percent, percent_range, plural
+from orchestrator.report.text import concurrency, levels, listed, percent
 
 Summary = dict[str, Any]
+_SYNTHETIC = "synthetic_acceptance"
 AGAINST = 0.01  # estimates nearer to 0 than this speak for neither side
 SIMULATED = (
     "SIMULATED: a stand-in engine answered. These numbers show how the tool works; they are no GPU's speed."
@@ -31,21 +34,37 @@ def lead_and_rest(summary: Summary, info: RunInfo) -> tuple[str, str]:
     if main is None:
         lead, rest = _without_crossover(summary, info)
     else:
-        lead, rest = _SENTENCES[main["kind"]](main, _gain(main))
+        lead, rest = _spoiled(summary, main) or _SENTENCES[main["kind"]](main, _gain(main))
     return (f"Simulated run: {lead[0].lower()}{lead[1:]}" if info.simulated else lead), rest
+
+
+def banners(summary: Summary, info: RunInfo) -> list[str]:
+    """What must be known before any number is read."""
+    made_up = [
+        name
+        for name, arm in summary["arms"].items()
+        if any(note.startswith(_SYNTHETIC) for point in arm["points"] for note in point["notes"])
+    ]
+    lines = [SIMULATED] if info.simulated else []
+    if made_up:
+        lines.append(
+            f"SYNTHETIC ACCEPTANCE: the accept length of {listed(made_up)} was set, not measured. Step times are real; "
+            "what speculation wins with a real draft model is not shown."
+        )
+    return lines
 
 
 def supporting(summary: Summary, info: RunInfo) -> list[str]:
     """Further sentences, most useful first."""
-    lines = [_verdict_line(verdict) for verdict in summary["verdicts"]]
+    lines = [verdict_line(summary, verdict) for verdict in summary["verdicts"]]
     return list(dict.fromkeys([*advice_lines(summary), *lines, *beyond_verdicts(summary, info)]))
 
 
 def beyond_verdicts(summary: Summary, info: RunInfo) -> list[str]:
     """The same without one line a comparison, for where a table shows those."""
-    lines = [_twin_line(verdict) for verdict in summary["twins"]]
-    lines += _power_lines(summary)
-    lines += [line for verdict in summary["verdicts"] if (line := _drift_line(verdict))]
+    lines = [twin_line(verdict) for verdict in summary["twins"]]
+    lines += power_lines(summary)
+    lines += [line for verdict in summary["verdicts"] if (line := drift_line(verdict))]
     lines += _loss_lines(summary)
     lines += latency_lines(summary)
     lines += cost_lines(summary)
@@ -168,18 +187,37 @@ def _noise(item: dict[str, Any], gain: str) -> tuple[str, str]:
 
 
 def _untested(item: dict[str, Any], gain: str) -> tuple[str, str]:
-    if item["crossings"]:
-        where = listed([concurrency(crossing["concurrency"]) for crossing in item["crossings"]])
-        guess = f"the lines of {item['arm']} and {item['against']} cross at about {where} concurrent requests"
-    else:
-        ahead = item["arm"] if _all_better(item) else item["against"]
-        guess = f"{ahead} is ahead at every measured concurrency"
-    rest = f"in this one, {guess} ({gain}); set sweep.repeats to 3 or more"
-    return "No verdict from one server boot an arm", rest
+    lead = "No verdict from one server boot an arm"
+    return f"{lead}, but an estimate: {_estimate(item)}", (
+        f"{item['arm']} against {item['against']}: {gain}; set sweep.repeats to 3 or more for a verdict"
+    )
 
 
-def _all_better(item: dict[str, Any]) -> bool:
-    return all(change["change"] > 0 for change in item["changes"])
+def _estimate(item: dict[str, Any]) -> str:
+    """What one boot an arm looks like, without a claim."""
+    turns = [crossing["turns"] for crossing in item["crossings"]]
+    where = listed([concurrency(crossing["concurrency"]) for crossing in item["crossings"]])
+    if turns == ["worse"]:
+        return f"speculation seems to pay up to about {where} concurrent requests"
+    if turns == ["better"]:
+        return f"speculation seems to pay only above about {where} concurrent requests"
+    if turns:
+        return f"the lines cross at about {where} concurrent requests"
+    verb = "pay" if all(change["change"] > 0 for change in item["changes"]) else "cost"
+    return f"speculation seems to {verb} at concurrency {levels([c['concurrency'] for c in item['changes']])}"
+
+
+def _spoiled(summary: Summary, item: dict[str, Any]) -> tuple[str, str] | None:
+    """Where boots were measured and do not count, they are the reason for no verdict, and not how many were asked."""
+    pair = (item["arm"], item["against"])
+    asked, used = min(summary["arms"][arm]["boots"] for arm in pair), min(c["n"] for c in item["changes"])
+    gone = lost(summary, pair)
+    if gone is None or used >= asked or used > 2 or item["kind"] not in ("untested", "noise"):
+        return None
+    left = f"what is left cannot tell {item['arm']} and {item['against']} apart"
+    if item["kind"] == "untested":
+        left = f"what is left is one boot an arm, where {_estimate(item)} ({_gain(item)})"
+    return f"No verdict, {gone.cause}", f"{gone.count}; {gone.advice}; {left}"
 
 
 _SENTENCES = {
@@ -198,6 +236,10 @@ def _without_crossover(summary: Summary, info: RunInfo) -> tuple[str, str]:
         card = info.failures[0]
         at = f" at concurrency {card.concurrency}" if card.concurrency else ""
         return f"No verdict, {card.arm} failed{at}", card.title
+    gone = lost(summary, [*speculating, *([parts["baseline"]] if parts["baseline"] else [])])
+    if speculating and parts["baseline"] is not None and gone is not None:
+        left = "no point is left that is valid both with and without speculation"
+        return f"No verdict, {gone.cause}", f"{gone.count}; {gone.advice}; {left}"
     why = "no point is valid both with and without it; the reasons are below"
     if not speculating:
         why = "no arm of this run speculates"
@@ -208,67 +250,6 @@ def _without_crossover(summary: Summary, info: RunInfo) -> tuple[str, str]:
 
 def _any_valid(summary: Summary, arms: list[str]) -> bool:
     return any(point["valid"] for arm in arms for point in summary["arms"].get(arm, {}).get("points", []))
-
-
-def _verdict_line(verdict: dict[str, Any]) -> str:
-    head = f"{verdict['arm']} against {verdict['against']}"
-    if "change" not in verdict:
-        return f"{head}: nothing to compare ({'; '.join(verdict['notes'])})."
-    spread = percent_range(verdict.get("low"), verdict.get("high"))
-    size = f"{percent(verdict['change'])} output tokens/s" + (f" ({spread})" if spread else "")
-    over = f"mean over {plural(len(verdict['points_in_headline']), 'point')}, {plural(verdict['n'], 'boot')} an arm"
-    if verdict["n"] < 2:
-        return f"{head}: {size}, an estimate without a verdict ({over})."
-    return f"{head}: {verdict['verdict']}, {size}{_bounded(verdict)}; {over}."
-
-
-def _bounded(verdict: dict[str, Any]) -> str:
-    """An interval wholly inside +-effect says more than "inconclusive" does."""
-    effect = verdict["power"]["effect"]
-    low, high = verdict.get("low"), verdict.get("high")
-    if verdict["verdict"] != "inconclusive" or low is None or high is None or max(-low, high) > effect:
-        return ""
-    return f", so no difference beyond {percent(effect, signed=False)}"
-
-
-def _twin_line(verdict: dict[str, Any]) -> str:
-    head = f"A/A check, {verdict['arm']} and {verdict['against']} have the same settings"
-    if verdict.get("low") is None:
-        return f"{head}: not tested ({'; '.join(verdict['notes']) or 'one boot'})."
-    spread = percent_range(verdict["low"], verdict["high"])
-    if verdict["verdict"] == "inconclusive":
-        return f"{head}: they differ by {percent(verdict['change'])} ({spread}), inside the noise."
-    far = percent(max(abs(verdict["low"]), abs(verdict["high"])), signed=False)
-    return (
-        f"{head} and yet differ by {percent(verdict['change'])} ({spread}): something beside the settings moves the "
-        f"numbers, so no difference up to {far} is called."
-    )
-
-
-def _power_lines(summary: Summary) -> list[str]:
-    """What these boots could have shown, for the comparison that could show least."""
-    known = [v for v in summary["verdicts"] if v["power"]["power"] is not None]
-    if not known:
-        return []
-    verdict = min(known, key=lambda v: float(v["power"]["power"]))
-    power, effect = verdict["power"], percent(verdict["power"]["effect"], signed=False)
-    found = "over 99%" if power["power"] > 0.99 else f"{power['power']:.0%}"
-    head = f"Power: {plural(power['at_boots'], 'boot')} an arm find a true {effect} difference {found} of the time"
-    head += f" (noisiest pair: {verdict['arm']} and {verdict['against']})"
-    if power["more_boots"] is None:
-        return [f"{head}; more than 100 boots would be needed to see {effect}."]
-    more = power["more_boots"]
-    return [f"{head}; it needs {plural(more, 'more boot')} an arm to see {effect}." if more else f"{head}."]
-
-
-def _drift_line(verdict: dict[str, Any]) -> str:
-    drift = verdict["drift"]
-    if not drift or not drift["seen"]:
-        return ""
-    return (
-        f"Drift: over the run {verdict['arm']} and {verdict['against']} changed together by "
-        f"{percent(drift['total'] - 1)}; a straight trend over the order of boots is taken out of their comparison."
-    )
 
 
 def _note_lines(summary: Summary) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.model.result import FailureCard, RunInfo
-from orchestrator.report.answer import SIMULATED, Summary, answer, supporting
+from orchestrator.report.answer import Summary, answer, banners, supporting
 from orchestrator.report.tables import THIN_TAIL, Row, build
 from orchestrator.report.text import clean
 
@@ -33,8 +33,7 @@ def escape(text: str) -> str:
 def render(summary: Summary, info: RunInfo) -> str:
     """The whole report; ends with a newline."""
     blocks = [f"**{escape(answer(summary, info))}**"]
-    if info.simulated:
-        blocks.append(f"> {escape(SIMULATED)}")
+    blocks += [f"> {escape(words)}" for words in banners(summary, info)]
     if info.gate:
         blocks.append(
             "\n".join([f"**{escape(info.gate[0])}**", "", *(f"- {escape(line)}" for line in info.gate[1:])])
@@ -58,12 +57,13 @@ def _table_blocks(summary: Summary) -> list[str]:
     reasons = [f"{i}. {escape(reason)}" for i, reason in enumerate(table.reasons, 1)]
     notes = ["What the numbers in brackets say:\n\n" + "\n".join(reasons)] if reasons else []
     thin = [escape(THIN_TAIL)] if any(row.ttft_p99.endswith("*") for row in table.rows) else []
-    return ["\n".join(lines), *thin, *notes]
+    general = [escape(f"{note}.") for note in table.general]
+    return ["\n".join(lines), *thin, *notes, *general]
 
 
 def _cells(row: Row) -> list[str]:
     return [
-        str(row.concurrency),
+        f"{row.concurrency}{' (again)' if row.again else ''}",
         escape(row.arm),
         row.output_tps,
         row.interval,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.report.answer import Summary
+from orchestrator.report.footnotes import footnotes
 from orchestrator.report.text import ABSENT, half_width, milliseconds, number, percent
 
 
@@ -19,7 +20,7 @@ class Row:
     arm: str
     valid: bool
     output_tps: str
-    interval: str  # ±1.2%, or "1 boot"
+    interval: str  # ±1.2%; "1 boot" if no more was measured, "1 of 2" if the other does not count
     change: str  # against the baseline
     verdict: str
     ttft_p50: str  # ms
@@ -28,12 +29,14 @@ class Row:
     accept_length: str  # "2.41", "3.40 (2.5%)" where few steps speculated, "off", "unknown"
     counts: str  # ok/failed/attempted
     marks: str  # "[1][2]", numbers of the reasons below the table
+    again: bool = False  # the same concurrency as an earlier position of the sweep
 
 
 @dataclass(frozen=True)
 class Table:
     rows: tuple[Row, ...]
     reasons: tuple[str, ...]  # reason n is marks[n]
+    general: tuple[str, ...] = ()  # hold for all points of the arms that they name
 
 
 ALL_STEPS = 0.995  # share of speculative steps from which an arm is said to speculate all the time
@@ -43,9 +46,20 @@ THIN_TAIL = f"* p99 of fewer than {THIN} requests a boot: the slowest one."
 
 def build(summary: Summary) -> Table:
     """Rows by concurrency, then in the experiment's order of arms."""
-    reasons: list[str] = []
-    rows = [_row(summary, arm, point, reasons) for arm, point in _points(summary)]
-    return Table(tuple(rows), tuple(reasons))
+    points = list(_points(summary))
+    notes = footnotes(summary, points)
+    first: dict[int, int] = {}
+    for _, point in points:
+        first.setdefault(point["concurrency"], point["index"])
+    rows = [
+        replace(
+            _row(summary, arm, point),
+            marks=notes.marks.get((arm, point["index"]), ""),
+            again=first[point["concurrency"]] != point["index"],
+        )
+        for arm, point in points
+    ]
+    return Table(tuple(rows), notes.numbered, notes.general)
 
 
 def _points(summary: Summary) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -56,7 +70,7 @@ def _points(summary: Summary) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from ((name, p) for p in arm["points"] if (p["concurrency"], p["index"]) == position)
 
 
-def _row(summary: Summary, arm: str, point: dict[str, Any], reasons: list[str]) -> Row:
+def _row(summary: Summary, arm: str, point: dict[str, Any]) -> Row:
     metrics = point["metrics"]
     verdict = _against_baseline(summary, arm, point["index"])
     rate = metrics.get("output_tps")
@@ -67,7 +81,7 @@ def _row(summary: Summary, arm: str, point: dict[str, Any], reasons: list[str]) 
         arm,
         point["valid"],
         value if point["valid"] else f"({value})",
-        _spread(rate),
+        _spread(rate, len(point["boots"])),
         percent(verdict.get("change")) if point["valid"] else ABSENT,
         _call(verdict) if point["valid"] else "invalid",
         milliseconds(_value(metrics, "ttft_p50")),
@@ -75,7 +89,7 @@ def _row(summary: Summary, arm: str, point: dict[str, Any], reasons: list[str]) 
         milliseconds(_value(metrics, "tpot_p50")),
         _accept(summary, arm, metrics),
         f"{point['ok']}/{point['failed']}/{point['attempted']}",
-        _marks(point, reasons),
+        "",
     )
 
 
@@ -88,10 +102,12 @@ def _value(metrics: dict[str, Any], name: str) -> float | None:
     return metrics[name]["value"] if name in metrics else None
 
 
-def _spread(rate: dict[str, Any] | None) -> str:
+def _spread(rate: dict[str, Any] | None, boots: int) -> str:
     if rate is None:
         return ""
-    return "1 boot" if rate["n"] == 1 else half_width(rate)
+    if rate["n"] == 1:
+        return "1 boot" if boots < 2 else f"1 of {boots}"
+    return half_width(rate)
 
 
 def _against_baseline(summary: Summary, arm: str, index: int) -> dict[str, Any]:
@@ -124,12 +140,3 @@ def _accept(summary: Summary, arm: str, metrics: dict[str, Any]) -> str:
         if share is None or share > ALL_STEPS
         else f"{value:.2f} ({percent(share, signed=False)})"
     )
-
-
-def _marks(point: dict[str, Any], reasons: list[str]) -> str:
-    marks = []
-    for text in (*point["reasons"], *point["notes"]):
-        if text not in reasons:
-            reasons.append(text)
-        marks.append(f"[{reasons.index(text) + 1}]")
-    return "".join(marks)

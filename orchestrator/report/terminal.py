@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.model.result import FailureCard, RunInfo
-from orchestrator.report.answer import SIMULATED, Summary, answer, supporting
+from orchestrator.report.answer import Summary, answer, banners, supporting
 from orchestrator.report.tables import THIN_TAIL, Row, build
 from orchestrator.report.text import ABSENT, clean
 
@@ -31,13 +31,13 @@ def render(summary: Summary, info: RunInfo, *, width: int = 80) -> list[Renderab
 
     table = build(summary)
     parts: list[RenderableType] = [_text(answer(summary, info), style="bold")]
-    if info.simulated:
-        parts.append(_text(SIMULATED, style="yellow"))
+    parts += [_text(words, style="yellow") for words in banners(summary, info)]
     parts.append(_text(""))
     if table.rows:
         parts.append(_table(table.rows, wide=width >= WIDE))
         parts.append(_text(_legend(table.rows), style="dim"))
     parts += [_text(f"[{i}] {reason}") for i, reason in enumerate(table.reasons, 1)]
+    parts += [_text(f"{note}.", style="dim") for note in table.general]
     if info.gate:
         parts += [_text(""), _text(info.gate[0], style="bold"), *(_text(line) for line in info.gate[1:])]
     lines = [*supporting(summary, info), *(f"Note: {text}" for text in info.warnings)]
@@ -79,10 +79,10 @@ def _table(rows: tuple[Row, ...], *, wide: bool) -> RichTable:
     for head in _WIDE_HEADS if wide else _NARROW_HEADS:
         left = head in ("arm", "verdict", "why") or (head == "diff" and not wide)
         table.add_column(head, justify="left" if left else "right", no_wrap=head != "arm", overflow="fold")
-    previous = None
+    previous: tuple[int, int] | None = None
     for row in rows:
-        new = previous != row.concurrency
-        if new and previous is not None:
+        new = previous != (row.concurrency, row.index)
+        if previous is not None and previous[0] != row.concurrency:
             table.add_section()
         cells = _wide_cells(row) if wide else _narrow_cells(row)
         verdict = _text(cells[_VERDICT], style=_STYLES.get(row.verdict, ""))
@@ -91,9 +91,14 @@ def _table(rows: tuple[Row, ...], *, wide: bool) -> RichTable:
             verdict,
             *(_text(c) for c in cells[_VERDICT + 1 :]),
         ]
-        table.add_row(str(row.concurrency) if new else "", _text(row.arm), *styled)
-        previous = row.concurrency
+        table.add_row(_level(row) if new else "", _text(row.arm), *styled)
+        previous = (row.concurrency, row.index)
     return table
+
+
+def _level(row: Row) -> str:
+    """A concurrency that stands in the sweep again says so: two rows of an arm are two passes."""
+    return "again" if row.again else str(row.concurrency)
 
 
 _DIFF, _VERDICT = 2, 3  # their places among the cells after concurrency and arm
@@ -158,8 +163,8 @@ def _legend(rows: tuple[Row, ...]) -> str:
         text += " off: no step speculated."
     if any(row.accept_length.endswith(")") for row in rows):
         text += " In brackets: the share of steps that speculated."
-    if any(row.interval == "1 boot" for row in rows):
-        text += " 1 boot (?): no interval and no verdict."
+    if any(row.interval.startswith("1 ") for row in rows):
+        text += " 1 boot, or 1 that counts (?): no interval and no verdict."
     if any(row.verdict == "noise" for row in rows):
         text += " noise: not told apart at 95%."
     if any(row.ttft_p99.endswith("*") for row in rows):

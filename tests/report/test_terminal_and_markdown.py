@@ -54,11 +54,76 @@ def test_never_always_noise_and_several_crossings_are_plain_answers(rates, start
 
 def test_one_boot_gives_an_estimate_and_no_verdict():
     text = terminal.to_text(summary(1), INFO, width=500)
-    assert text.startswith("No verdict from one server boot an arm: in this one,")
+    assert text.startswith(
+        "No verdict from one server boot an arm, but an estimate: speculation seems to pay up to about 1"
+    )
     assert "1 boot" in text
     words = text.split()
     assert "better" not in words
     assert "worse" not in words
+
+
+BUSY = "client_bound: the load generator ran {} ms late (p99; limit 5 ms)"
+
+
+def busy(arms: tuple[str, ...], keep: int = 1) -> dict:
+    """Three boots an arm, of which a busy machine leaves `keep` at each point of `arms`."""
+    measured = [
+        replace(p, valid=False, reasons=(BUSY.format(6.1 + p.boot),))
+        if p.arm in arms and p.boot > keep
+        else p
+        for p in points(3, arms=ARMS[:2])
+    ]
+    return summarise(measured, arms=ARMS[:2])
+
+
+def test_boots_that_a_busy_machine_spoiled_are_blamed_and_not_the_number_of_repeats():
+    text = terminal.to_text(busy(("baseline", "eagle3")), INFO, width=800)
+    assert text.startswith(
+        "No verdict, the machine that makes the load was too busy: 24 of 36 measurements do not count "
+        "(client_bound); run again while it is idle; what is left is one boot an arm, where speculation seems"
+    )
+    assert "sweep.repeats" not in text
+    assert "1 of 3" in text
+    assert "1 valid boot an arm" in text
+
+
+def test_a_run_without_any_valid_point_of_an_arm_names_the_cause_too():
+    text = terminal.to_text(busy(("eagle3",), keep=0), INFO, width=800)
+    assert text.startswith("No verdict, the machine that makes the load was too busy: 18 of 36 measurements")
+
+
+def test_reasons_that_differ_in_their_figures_share_one_footnote_with_the_range():
+    text = terminal.to_text(busy(("eagle3",)), INFO, width=800)
+    lines = [line for line in text.splitlines() if line.startswith("[")]
+    told = "[1] client_bound: the load generator ran 8.1 to 9.1 ms late (p99; limit 5 ms)"
+    assert lines == [f"{told} (12 measurements at 6 points)"]
+
+
+def test_a_remark_on_every_point_of_an_arm_is_told_once_and_marks_no_row():
+    note = "accept_from_server: an average of the server"
+    noted = [replace(p, notes=(note,)) if p.arm == "eagle3" else p for p in points()]
+    text = terminal.to_text(summarise(noted, arms=ARMS), INFO, width=500)
+    assert text.count(note) == 1
+    assert f"All points of eagle3: {note}." in text
+    assert "[1]" not in text
+
+
+def test_made_up_acceptance_is_said_above_the_numbers():
+    noted = [
+        replace(p, notes=("synthetic_acceptance: told to",)) if p.arm == "eagle3" else p for p in points()
+    ]
+    for render in (terminal.to_text, markdown.render):
+        text = " ".join(render(summarise(noted, arms=ARMS), INFO).split())
+        assert text.index("SYNTHETIC ACCEPTANCE: the accept length of eagle3 was set") < text.index("tok/s")
+
+
+def test_a_concurrency_that_the_sweep_comes_back_to_is_marked_as_such():
+    twice = [replace(p, concurrency=10) if p.concurrency == 30 else p for p in points()]
+    text = terminal.to_text(summarise(twice, arms=ARMS), INFO, width=140)
+    assert [line.split()[0] for line in text.splitlines() if " baseline " in line and "/0/" in line] == [
+        *("1", "2", "5", "10", "again", "70")
+    ]
 
 
 def test_two_boots_that_show_nothing_are_called_too_few_and_not_noise():

@@ -1,0 +1,71 @@
+"""Measurements that do not count, and why: where they leave no verdict, the answer must blame them. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.report.text import listed
+
+Summary = dict[str, Any]
+
+# finding -> (what happened, what to do about it)
+_TOO_BUSY = ("the machine that makes the load was too busy", "run again while it is idle")
+_OTHERS = ("another process was on the GPU", "run again when the GPU is free")
+_REQUESTS = ("requests failed", "read the server's log")
+_WORDS = {
+    "client_bound": _TOO_BUSY,
+    "gpu_shared": _OTHERS,
+    "throttled": ("the GPU slowed itself down", "look at its power limit and cooling"),
+    "gpu_xid": ("the GPU driver reported an error", "read the kernel's log"),
+    "failed_requests": _REQUESTS,
+    "no_output": _REQUESTS,
+    "warmup_failed": ("warm-up requests failed", "read the server's log"),
+    "no_requests": ("no request was sent", "read the server's log"),
+    "records_damaged": ("its records were changed after the run", "measure again"),
+    "admission_limit": ("the server admits too few requests", "set max-running-requests in all arms"),
+    "concurrency_not_reached": ("the concurrency was not reached", "raise sweep.requests_per_slot"),
+    "few_requests": ("too few requests were sent", "raise sweep.requests_per_slot"),
+    "no_steady_window": ("the load was never steady", "raise sweep.requests_per_slot"),
+    "short_outputs": ("outputs differ in length", "set sweep.ignore_eos"),
+    "tokens_missing": ("the server tells no token counts", "choose another sweep.endpoint"),
+}
+_OTHER = ("what was measured is not what was asked for", "the reasons are below")
+
+
+@dataclass(frozen=True)
+class Lost:
+    """`measurements` of `of` (one point in one boot each) do not count; `names`: the findings, most frequent first."""
+
+    measurements: int
+    of: int
+    names: tuple[str, ...]
+
+    @property
+    def cause(self) -> str:
+        return _WORDS.get(self.names[0], _OTHER)[0]
+
+    @property
+    def advice(self) -> str:
+        return _WORDS.get(self.names[0], _OTHER)[1]
+
+    @property
+    def count(self) -> str:
+        return f"{self.measurements} of {self.of} measurements do not count ({listed(self.names[:3])})"
+
+
+def lost(summary: Summary, arms: Iterable[str]) -> Lost | None:
+    """Over all points and boots of `arms`; None where every measurement counts."""
+    boots = [
+        boot
+        for arm in dict.fromkeys(arms)
+        for point in summary["arms"].get(arm, {}).get("points", ())
+        for boot in point["boots"]
+    ]
+    bad = [boot for boot in boots if not boot["valid"]]
+    names = Counter(name for boot in bad for name in {reason.split(":")[0] for reason in boot["reasons"]})
+    if not names:
+        return None
+    return Lost(len(bad), len(boots), tuple(name for name, _ in names.most_common()))
