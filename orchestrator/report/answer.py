@@ -180,16 +180,16 @@ def _noise(item: dict[str, Any], gain: str) -> tuple[str, str]:
     both = f"{item['arm']} and {item['against']}"
     boots = min(change["n"] for change in item["changes"])
     if boots < 3:
-        few = f"{boots} boots an arm are too few to tell {both} apart at any single concurrency ({gain})"
-        return "No verdict", f"{few}; set sweep.repeats to 3 or more"
-    why = f"at every measured concurrency {both} differ by less than the noise between server boots ({gain})"
-    return "No verdict", why
+        few = f"they do not tell {both} apart at any single concurrency ({gain}); set sweep.repeats to 3 or more"
+        return f"No verdict, {boots} boots an arm are too few", few
+    why = f"at every measured concurrency {both} differ by less than that ({gain})"
+    return "No verdict, nothing stands out of the noise between server boots", why
 
 
 def _untested(item: dict[str, Any], gain: str) -> tuple[str, str]:
     lead = "No verdict from one server boot an arm"
-    return f"{lead}, but an estimate: {_estimate(item)}", (
-        f"{item['arm']} against {item['against']}: {gain}; set sweep.repeats to 3 or more for a verdict"
+    return f"{lead}; {_estimate(item)}", (
+        f"{item['arm']} against {item['against']} is {gain}; set sweep.repeats to 3 or more for a verdict"
     )
 
 

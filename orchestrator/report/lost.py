@@ -42,6 +42,7 @@ class Lost:
     measurements: int
     of: int
     names: tuple[str, ...]
+    arms: tuple[str, ...] = ()
 
     @property
     def cause(self) -> str:
@@ -53,14 +54,16 @@ class Lost:
 
     @property
     def count(self) -> str:
-        return f"{self.measurements} of {self.of} measurements do not count ({listed(self.names[:3])})"
+        share = f"{self.measurements} of {self.of} measurements of {listed(self.arms)}"
+        return f"{share} do not count ({listed(self.names[:3])})"
 
 
 def lost(summary: Summary, arms: Iterable[str]) -> Lost | None:
     """Over all points and boots of `arms`; None where every measurement counts."""
+    wanted = tuple(dict.fromkeys(arms))
     boots = [
         boot
-        for arm in dict.fromkeys(arms)
+        for arm in wanted
         for point in summary["arms"].get(arm, {}).get("points", ())
         for boot in point["boots"]
     ]
@@ -68,4 +71,4 @@ def lost(summary: Summary, arms: Iterable[str]) -> Lost | None:
     names = Counter(name for boot in bad for name in {reason.split(":")[0] for reason in boot["reasons"]})
     if not names:
         return None
-    return Lost(len(bad), len(boots), tuple(name for name, _ in names.most_common()))
+    return Lost(len(bad), len(boots), tuple(name for name, _ in names.most_common()), wanted)

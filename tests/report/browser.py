@@ -31,6 +31,8 @@ function seen(doc) {
       }
     }
   }
+  out.cut = [...doc.querySelectorAll('.scroll')].filter(s => s.scrollWidth > s.clientWidth + 1)
+    .map(s => s.getAttribute('aria-label'));
   const dots = [...doc.querySelectorAll('.dot[tabindex]')].filter(d => d.getBoundingClientRect().width);
   out.dots = dots.length;
   if (dots.length) {
@@ -49,17 +51,23 @@ window.onload = () => {
 """
 
 
-def look(page: str, folder: Path, widths: tuple[int, ...] = (360, 768, 1200)) -> list[dict]:
-    """What the page looks like at each width: scroll width, overlapping or cut texts, focus."""
-    source = html.escape(page, quote=True)
-    frames = "".join(f'<iframe width="{w}" height="4000" srcdoc="{source}"></iframe>' for w in widths)
+def look(
+    pages: dict[str, str], folder: Path, widths: tuple[int, ...] = (360, 768, 1200)
+) -> dict[tuple[str, int], dict]:
+    """What each page looks like at each width, from one start of the browser: scroll width, overlapping or cut texts,
+    focus, tables that scroll sideways."""
+    wanted = [(name, width) for name in pages for width in widths]
+    frames = "".join(
+        f'<iframe width="{width}" height="4000" srcdoc="{html.escape(pages[name], quote=True)}"></iframe>'
+        for name, width in wanted
+    )
     path = folder / "probe.html"
     path.write_text(
         f"<!DOCTYPE html><meta charset=utf-8>{frames}<pre id=found></pre><script>{_PROBE}</script>"
     )
     dom = dump(path, folder)
     found = re.search(r'<pre id="found">(.*?)</pre>', dom, re.DOTALL)
-    return json.loads(html.unescape(found[1]))
+    return dict(zip(wanted, json.loads(html.unescape(found[1])), strict=True))
 
 
 def dump(path: Path, folder: Path) -> str:

@@ -13,8 +13,9 @@ import pytest
 from orchestrator.analysis.summary import summarise
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import BootTrace, RunInfo, Series
+from orchestrator.report.glossary import GLOSSARY
 from orchestrator.report.html import render
-from orchestrator.report.html.scales import Scale, apart, log_ticks, nice_ticks
+from orchestrator.report.html.scales import Scale, apart, log_ticks, nice_ticks, tick_labels
 from tests.report.browser import CHROMIUM, dump, look
 from tests.report.example_runs import ARMS, CARD, EAGLE3, INFO, points, summary, traces
 
@@ -228,6 +229,31 @@ def test_log_ticks_are_few_and_round(low, high, ticks):
     assert log_ticks(low, high) == ticks
 
 
+@pytest.mark.parametrize(
+    ("ticks", "labels"),
+    [
+        ([0, 2.5, 5, 7.5], ["0.0", "2.5", "5.0", "7.5"]),
+        ([0, 20, 40], ["0", "20", "40"]),
+        ([0.1, 1, 10, 100], ["0.1", "1", "10", "100"]),
+    ],
+)
+def test_figures_of_an_axis_have_as_many_decimals_as_each_other(ticks, labels):
+    assert tick_labels(ticks) == labels
+
+
+def test_words_are_explained_where_they_stand_and_in_one_folded_list():
+    page = render(*RUNS["crossing"])
+    assert f'<abbr title="{GLOSSARY["TPOT"]}">TPOT p50</abbr>' in page
+    folded = re.search(r'<details class="glossary">(.*?)</details>', page, re.DOTALL)[1]
+    assert re.findall("<dt>(.*?)</dt>", folded) == list(GLOSSARY)
+
+
+def test_a_run_without_any_remark_needs_no_matrix_to_say_so():
+    page = render(*RUNS["always"])
+    assert "All 18 points are valid." in page
+    assert 'class="validity"' not in page
+
+
 def test_ticks_on_a_line_are_round_and_inside():
     assert nice_ticks(-17.3, 41) == [0, 20, 40]
     assert nice_ticks(0, 0.9) == [0.0, 0.2, 0.4, 0.6, 0.8]
@@ -246,16 +272,19 @@ needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: `
 
 
 @needs_browser
-@pytest.mark.parametrize("name", ["crossing", "several", "never", "eight arms", "one boot"])
-def test_a_browser_shows_it_at_phone_tablet_and_desk_width(name, tmp_path):
-    for width, seen in zip((360, 768, 1200), look(render(*RUNS[name]), tmp_path), strict=True):
-        assert seen["scroll"] <= width, f"the page scrolls sideways at {width}"
-        assert seen["overlaps"] == []
-        assert seen["outside"] == []
-        assert seen["small"] == []
-        assert seen["dots"] > 0
-        assert seen["readout"] == "visible"  # focus alone shows a point's numbers,
-        assert seen["axis"] == "hidden"  # in the place of the axis' name
+def test_a_browser_shows_it_at_phone_tablet_and_desk_width(tmp_path):
+    names = ("crossing", "several", "never", "eight arms", "one boot")
+    for (name, width), seen in look({name: render(*RUNS[name]) for name in names}, tmp_path).items():
+        where = f"{name} at {width}"
+        assert seen["scroll"] <= width, f"{where}: the page scrolls sideways"
+        assert seen["overlaps"] == [], where
+        assert seen["outside"] == [], where
+        assert seen["small"] == [], where
+        assert seen["dots"] > 0, where
+        assert seen["readout"] == "visible", where  # focus alone shows a point's numbers,
+        assert seen["axis"] == "hidden", where  # in the place of the axis' name
+        if width != 768:  # a phone shows cards, a desk has room for all columns
+            assert "Results" not in seen["cut"], where
 
 
 @needs_browser

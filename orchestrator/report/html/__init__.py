@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import resources
 
 from orchestrator.model.result import RunInfo
-from orchestrator.report.answer import SIMULATED, Summary, answer, beyond_verdicts, lead_and_rest
+from orchestrator.report.answer import Summary, answer, banners, beyond_verdicts, lead_and_rest
 from orchestrator.report.html import charts, sections
 from orchestrator.report.html.strips import strips
 from orchestrator.report.html.tags import Child, Markup, el, join
@@ -38,11 +38,10 @@ def _style() -> str:
 
 
 def _body(summary: Summary, info: RunInfo) -> Markup:
+    table = build(summary)
     parts = [
-        _section("results", "Results", sections.results(build(summary))) if build(summary).rows else None,
-        _section("valid", "Validity", sections.validity(summary, build(summary)))
-        if build(summary).rows
-        else None,
+        _section("results", "Results", sections.results(table), sections.glossary()) if table.rows else None,
+        _section("valid", "Validity", sections.validity(summary, table)) if table.rows else None,
         _section("course", "Over time", *_course(info)),
     ]
     main: list[Child] = [
@@ -69,17 +68,19 @@ def _section(name: str, title: str, *children: Child) -> Markup | None:
 
 
 def _header(info: RunInfo) -> Markup:
-    facts = [info.name, info.host, info.started_utc, info.run_id]
+    known = info.provenance
+    model = known.get("model", "").rstrip("/").rpartition("/")[2]
+    facts = [info.name, known.get("GPUs"), model, info.host, info.started_utc, info.run_id]
     return el("header", el("p", " · ".join(fact for fact in facts if fact), class_="run"))
 
 
 def _top(summary: Summary, info: RunInfo) -> Markup:
-    banner = el("p", SIMULATED, class_="banner", role="note") if info.simulated else None
+    told = [el("p", words, class_="banner", role="note") for words in banners(summary, info)]
     chart = charts.gain_chart(summary)
     lead, rest = lead_and_rest(summary, info)
     return el(
         "div",
-        banner,
+        told,
         el("h1", lead),
         el("p", f"{_sentence(rest, summary)}.", class_="rest") if rest else None,
         [chart, charts.legend(summary)] if chart else None,
@@ -102,7 +103,11 @@ def _gate(info: RunInfo) -> Markup | None:
 
 def _absolute(summary: Summary) -> list[Markup]:
     panels = charts.panels(summary)
-    return [charts.legend(summary), el("div", panels, class_="panels")] if panels else []
+    if not panels:
+        return []
+    invalid = any(not point["valid"] for arm in summary["arms"].values() for point in arm["points"])
+    hollow = el("p", "Hollow: not valid, nothing is claimed from it.", class_="footnote") if invalid else None
+    return [charts.legend(summary), el("div", panels, class_="panels"), *([hollow] if hollow else [])]
 
 
 def _course(info: RunInfo) -> list[Markup]:

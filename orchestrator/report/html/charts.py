@@ -34,7 +34,8 @@ def legend(summary: Summary) -> Markup:
             class_=f"swatch s{style}",
             aria_hidden="true",
         )
-        items.append(el("li", swatch, el("span", name)))
+        role = " (baseline)" if name == summary["roles"]["baseline"] and name != "baseline" else ""
+        items.append(el("li", swatch, el("span", name, role)))
     return el("ul", items, class_="legend")
 
 
@@ -59,19 +60,23 @@ def _gain(
 ) -> Markup:
     chart = Chart(
         title=f"Output tokens per second of {', '.join(c.name for c in curves)} against {summary['roles']['baseline']}",
-        y_label="output tokens/s against baseline",
+        y_label="output tokens/s against the baseline; above 0% is faster",
         curves=curves,
         width=size[0],
         height=size[1],
         y_percent=True,
         zero_label=summary["roles"]["baseline"],
         zones=zones(main),
-        marks=tuple(
-            (c["concurrency"], concurrency(c["concurrency"])) for c in (main or {}).get("crossings", [])
-        ),
+        marks=_marks((main or {}).get("crossings", [])),
         focusable=True,
     )
     return el("div", draw(chart), class_=name)
+
+
+def _marks(crossings: list[dict[str, Any]]) -> tuple[tuple[float, str], ...]:
+    """Where the lines cross; of several only the figures, which have less room."""
+    lead = "crosses at " if len(crossings) == 1 else ""
+    return tuple((c["concurrency"], f"{lead}{concurrency(c['concurrency'])}") for c in crossings)
 
 
 def _gain_curves(summary: Summary) -> tuple[Curve, ...]:

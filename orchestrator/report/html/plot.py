@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.report.html.scales import Scale, apart, log_ticks, nice_ticks
+from orchestrator.report.html.scales import Scale, apart, log_ticks, nice_ticks, tick_labels
 from orchestrator.report.html.tags import Markup, el
-from orchestrator.report.text import concurrency, number
+from orchestrator.report.text import concurrency
 
 LEFT, RIGHT, TOP, BOTTOM = 58.0, 14.0, 30.0, 40.0
 DODGE = 5.0  # pixels between arms at one concurrency, so that their intervals do not hide each other
+
+MOST_DODGE = 18.0  # pixels from the first to the last arm: they stay clear of the axis' figures
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,8 @@ def _scales(chart: Chart) -> tuple[Scale, Scale]:
 
 
 def _dodge(chart: Chart, place: int) -> float:
-    return (place - (len(chart.curves) - 1) / 2) * DODGE
+    arms = len(chart.curves)
+    return (place - (arms - 1) / 2) * min(DODGE, MOST_DODGE / max(1, arms - 1))
 
 
 def _zone(zone: Zone, x: Scale, y: Scale) -> Markup:
@@ -108,7 +111,7 @@ def _zone(zone: Zone, x: Scale, y: Scale) -> Markup:
     left = LEFT if zone.low <= x.low else x(zone.low)
     right = x.end + 12 if zone.high >= x.high else x(zone.high)
     parts = [el("rect", x=left, y=y.end, width=max(0.0, right - left), height=y.start - y.end)]
-    if right - left > 6.5 * len(zone.label) and zone.label:
+    if right - left > 7.6 * len(zone.label) and zone.label:
         parts.append(el("text", zone.label, x=(left + right) / 2, y=y.end + 17, text_anchor="middle"))
     return el("g", parts, class_=f"zone {zone.kind}")
 
@@ -117,9 +120,7 @@ def _y_axis(chart: Chart, x: Scale, y: Scale) -> list[Markup]:
     ticks = log_ticks(y.low, y.high) if chart.y_log else nice_ticks(y.low, y.high)
     right = x.end + 12
     parts = []
-    for tick in ticks:
-        shown = f"{tick:+.3g}%" if chart.y_percent and tick else "0%" if chart.y_percent else number(tick)
-        shown = f"{tick:g}" if not chart.y_percent and tick == int(tick) else shown
+    for tick, shown in zip(ticks, tick_labels(ticks, percent=chart.y_percent), strict=True):
         if not chart.zones or y(tick) > y.end + 24:  # the zones' labels stand there
             parts.append(el("line", x1=LEFT, x2=right, y1=y(tick), y2=y(tick), class_="grid"))
         parts.append(el("text", shown, x=LEFT - 8, y=y(tick) + 4, text_anchor="end", class_="tick"))
@@ -149,7 +150,15 @@ def _zero(chart: Chart, x: Scale, y: Scale) -> list[Markup]:
 def _mark(mark: tuple[float, str], x: Scale, y: Scale) -> Markup:
     at = min(max(x(mark[0]), LEFT), x.end + 12)
     line = el("line", x1=at, x2=at, y1=y.end, y2=y.start)
-    return el("g", line, el("text", mark[1], x=at + 5, y=y.start - 8), class_="mark")
+    left = at + 5 + 7.5 * len(mark[1]) > x.end + 12  # no room on the right
+    label = el(
+        "text",
+        mark[1],
+        x=at - 5 if left else at + 5,
+        y=y.start - 8,
+        text_anchor="end" if left else None,
+    )
+    return el("g", line, label, class_="mark")
 
 
 def _line(curve: Curve, shift: float, x: Scale, y: Scale) -> Markup:

@@ -47,6 +47,16 @@ def log_ticks(low: float, high: float, about: int = 6) -> list[float]:
     return inside[:: math.ceil(len(inside) / about)]
 
 
+def tick_labels(ticks: Sequence[float], *, percent: bool = False) -> list[str]:
+    """All with as many decimals as the one that needs most; over two decades or more each with its own."""
+    decimals = [len(f"{round(tick, 6):f}".rstrip("0").partition(".")[2]) for tick in ticks]
+    wide = bool(ticks) and max(ticks) >= 100 * min((t for t in ticks if t > 0), default=1.0)
+    most = max(decimals, default=0)
+    if percent:
+        return [f"{tick:+.{most}f}%" if tick else "0%" for tick in ticks]
+    return [f"{tick:.{own if wide else most}f}" for tick, own in zip(ticks, decimals, strict=True)]
+
+
 def apart(values: Sequence[float], scale: Scale, pixels: float) -> list[float]:
     """Values whose labels keep their distance; the first and last stay if they can."""
     kept: list[float] = []

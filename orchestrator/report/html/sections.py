@@ -8,69 +8,88 @@ from typing import Any
 
 from orchestrator.model.result import FailureCard, RunInfo
 from orchestrator.report.answer import Summary
+from orchestrator.report.glossary import GLOSSARY
 from orchestrator.report.html.tags import Child, Markup, el
 from orchestrator.report.tables import THIN_TAIL, Row, Table
 from orchestrator.report.text import ABSENT, percent, percent_range
 
+# (name, unit, glossary entry)
 _HEADS = (
-    ("Concurrency", ""),
-    ("Arm", ""),
-    ("Output tokens/s", "± 95% interval"),
-    ("Against baseline", ""),
-    ("TTFT p50", "ms"),
-    ("TTFT p99", "ms"),
-    ("TPOT p50", "ms/token"),
-    ("Accept length", "tokens/step, with bonus token"),
-    ("Requests", "ok / failed / attempted"),
+    ("Concurrency", "", "concurrency"),
+    ("Arm", "", "arm"),
+    ("Output tokens/s", "± 95% interval", "95% interval"),
+    ("Against baseline", "", "baseline"),
+    ("TTFT p50", "ms", "TTFT"),
+    ("TTFT p99", "ms", "TTFT"),
+    ("TPOT p50", "ms/token", "TPOT"),
+    ("Accept length", "tokens/step", "accept length"),
+    ("Requests", "ok/failed/all", ""),
 )
 
 
 def results(table: Table) -> Markup:
     """One row an arm and concurrency, grouped by concurrency."""
     heads = [
-        el("th", name, el("small", unit) if unit else None, scope="col", class_="left" if i == 1 else None)
-        for i, (name, unit) in enumerate(_HEADS)
+        el(
+            "th",
+            _explained(name, term),
+            el("small", unit) if unit else None,
+            scope="col",
+            class_="left" if i == 1 else None,
+        )
+        for i, (name, unit, term) in enumerate(_HEADS)
     ]
     bodies: list[Markup] = []
     group: list[Markup] = []
     current = None
     for row in table.rows:
-        if row.concurrency != current and group:
+        place = (row.concurrency, row.index)
+        if place != current and group:
             bodies.append(el("tbody", group))
             group = []
-        group.append(_result_row(row, first=row.concurrency != current))
-        current = row.concurrency
+        group.append(_result_row(row, first=place != current))
+        current = place
     bodies += [el("tbody", group)] if group else []
     results_table = scroll("Results", el("table", el("thead", el("tr", heads)), bodies, class_="results"))
     thin = any(row.ttft_p99.endswith("*") for row in table.rows)
     return el("div", results_table, el("p", THIN_TAIL, class_="footnote") if thin else None)
 
 
+def _explained(name: str, term: str) -> Child:
+    return el("abbr", name, title=GLOSSARY[term]) if term else name
+
+
 def _result_row(row: Row, *, first: bool) -> Markup:
     spread = el("small", row.interval) if row.interval else None
     call = el("span", _verdict_word(row), class_=f"call {row.verdict}") if row.verdict else None
     change = row.change if row.change != ABSENT or row.verdict != "invalid" else ""
+    level = f"{row.concurrency} again" if row.again else str(row.concurrency)
+    cells: tuple[list[str | None], ...] = (
+        [row.output_tps, spread],
+        [change, call, _marks(row)],
+        [row.ttft_p50],
+        [row.ttft_p99],
+        [row.tpot],
+        [row.accept_length],
+        [row.counts],
+    )
     return el(
         "tr",
-        el(
-            "th",
-            str(row.concurrency) if first else el("span", str(row.concurrency), class_="repeat"),
-            scope="row",
-        ),
+        el("th", level if first else el("span", level, class_="repeat"), scope="row"),
         el("td", row.arm, class_="left"),
-        el("td", row.output_tps, spread),
-        el("td", change, call, _marks(row)),
-        el("td", row.ttft_p50),
-        el("td", row.ttft_p99),
-        el("td", row.tpot),
-        el("td", row.accept_length),
-        el("td", row.counts.replace("/", " / ")),
+        [el("td", *parts, data_label=name) for parts, (name, _, _) in zip(cells, _HEADS[2:], strict=True)],
         class_=None if row.valid else "invalid",
     )
 
 
+def glossary() -> Markup:
+    """The report's words, folded in."""
+    pairs = [child for term, words in GLOSSARY.items() for child in (el("dt", term), el("dd", words))]
+    return el("details", el("summary", "What the words mean"), el("dl", pairs), class_="glossary")
+
+
 def _verdict_word(row: Row) -> str:
-    return {"noise": "in the noise", "estimate": "1 boot, no verdict", "invalid": "not valid"}.get(
+    return {"noise": "in the noise", "estimate": "estimate", "invalid": "not valid"}.get(
         row.verdict, row.verdict
     )
 
@@ -84,7 +103,10 @@ def _marks(row: Row) -> Markup | None:
 
 
 def validity(summary: Summary, table: Table) -> Markup:
-    """A matrix of arms and positions, then the reasons by number."""
+    """A matrix of arms and positions where they differ, then the reasons by number."""
+    general = [el("p", f"{note}.", class_="footnote") for note in table.general]
+    if all(row.valid and not row.marks for row in table.rows):
+        return el("div", el("p", f"All {len(table.rows)} points are valid."), general)
     cells = {(row.arm, row.index): row for row in table.rows}
     places = list(dict.fromkeys((row.index, row.concurrency) for row in table.rows))
     head = [el("th", "Arm", scope="col", class_="left"), *(el("th", str(c), scope="col") for _, c in places)]
@@ -100,7 +122,7 @@ def validity(summary: Summary, table: Table) -> Markup:
         "Validity", el("table", el("thead", el("tr", head)), el("tbody", rows), class_="validity")
     )
     reasons = [el("li", reason, id=f"reason-{i}") for i, reason in enumerate(table.reasons, 1)]
-    return el("div", matrix, el("ol", reasons, class_="reasons") if reasons else None)
+    return el("div", matrix, el("ol", reasons, class_="reasons") if reasons else None, general)
 
 
 def _validity_cell(row: Row | None) -> Markup:
