@@ -12,6 +12,7 @@ from orchestrator.analysis.recommend import native_config, recommend
 from orchestrator.analysis.summary import summarise
 from orchestrator.analysis.switching import resume_penalty, straddle
 from orchestrator.analysis.trace import boot_trace, gpu_window, read_gpu_csv, read_log, thin
+from orchestrator.analysis.validity import GpuWindow
 from orchestrator.analysis.verdict import Side
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import Series
@@ -272,6 +273,20 @@ def test_what_limited_the_clocks_is_read_for_the_time_of_the_load_only():
     assert gpu_window(rows, 9.0, 10.5).throttle == frozenset()  # idle limits nothing
     assert gpu_window(rows, 11.5, 12.5) is None  # not a number is unknown
     assert gpu_window(CSV.splitlines(), 0.0, 99.0) is None
+
+
+def test_driver_errors_and_other_processes_count_during_the_load_only():
+    rows = [
+        "utc_s,elapsed_s,foreign_pids,xids,index,clocks.sm",
+        "10.0,1.0,,13,0,1980",
+        "11.0,2.0,4711 4712,,0,1980",
+        "12.0,3.0,4711,79 79,0,1980",
+        "13.0,4.0,,,0,1980",
+    ]
+    seen = gpu_window(rows, 10.5, 12.5)
+    assert (seen.xids, seen.foreign_pids) == ((79,), (4711, 4712))
+    assert gpu_window(rows, 12.5, 13.5) == GpuWindow()
+    assert gpu_window(rows, 20.0, 30.0) is None
 
 
 def test_gpu_samples_are_set_on_the_logs_clock_whatever_the_nodes_time_zone():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import threading
 import time
-from typing import Optional, TextIO, Tuple
+from typing import Optional, Sequence, TextIO, Tuple
 
-from . import gpus, places
+from . import gpus, places, trouble
 from .gpus import Spawn
 
 _FIELDS = "index,uuid,utilization.gpu,memory.used,power.draw,clocks.sm,temperature.gpu"
@@ -20,6 +21,8 @@ _FIELDS_TRIED = (
 )
 _UNKNOWN_FIELD = "not a valid field"
 _QUERY_TIMEOUT_S = 10.0
+_PROCESSES_EVERY_S = 5.0  # another run of the tool, which costs a node with eight GPUs half a second
+_HEAD = "utc_s,elapsed_s,foreign_pids,xids,"
 
 
 class Sampler:
@@ -52,13 +55,15 @@ class Sampler:
         started = time.monotonic()
         due = started
         fields: Optional[str] = None
-        with stream:
+        beside = _Beside(self._spawn)
+        with stream, contextlib.closing(beside):
             fresh = os.fstat(stream.fileno()).st_size == 0
             while not stop.is_set():
                 stamp = "{:.3f},{:.3f},".format(time.time(), time.monotonic() - started)
                 fields, text = self._read(fields)
+                stamp += beside.cells()
                 if fresh and fields is not None:
-                    stream.write("utc_s,elapsed_s," + fields + "\n")
+                    stream.write(_HEAD + fields + "\n")
                     fresh = False
                 for line in text.splitlines():
                     stream.write(stamp + line.replace(", ", ",") + "\n")
@@ -81,3 +86,29 @@ class Sampler:
                 if _UNKNOWN_FIELD not in str(error):
                     break
         return known, ""
+
+
+class _Beside:
+    """The cells that stand before those of the tool: who else computes on our GPUs, and new errors of the driver."""
+
+    def __init__(self, spawn: Spawn) -> None:
+        self._spawn = spawn
+        self._log = trouble.KernelLog()
+        self._foreign: Sequence[int] = ()
+        self._due = time.monotonic()
+
+    def cells(self) -> str:
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + _PROCESSES_EVERY_S
+            try:
+                self._foreign = trouble.foreign_pids(self._spawn, _QUERY_TIMEOUT_S)
+            except gpus.Unreadable:
+                self._foreign = ()  # not known, which proves nothing against anybody
+        return "{},{},".format(_words(self._foreign), _words(self._log.xids()))
+
+    def close(self) -> None:
+        self._log.close()
+
+
+def _words(numbers: Sequence[int]) -> str:
+    return " ".join(map(str, numbers))

@@ -204,21 +204,38 @@ _EVENT_COLUMNS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active
 
 
 def gpu_window(lines: Iterable[str], begin_utc_s: float, end_utc_s: float) -> GpuWindow | None:
-    """What limited the clocks between two moments; None where the samples do not tell."""
+    """What limited the clocks between two moments, which errors the driver reported, and who else computed there.
+
+    None where the samples tell nothing of that time.
+    """
     seen: set[str] = set()
+    xids: set[int] = set()
+    foreign: set[int] = set()
     told = False
     for row in _rows(lines):
         at = _float(row.get("utc_s"))
-        mask = next((row[name] for name in _EVENT_COLUMNS if row.get(name)), None)
-        if at is None or mask is None or not begin_utc_s <= at <= end_utc_s:
+        if at is None or not begin_utc_s <= at <= end_utc_s:
             continue
-        try:
-            bits = int(mask, 16)
-        except ValueError:
-            continue  # [N/A], [Not Supported]
-        told = True
-        seen |= {name for bit, name in EVENT_BITS.items() if bits & bit}
-    return GpuWindow(frozenset(seen)) if told else None
+        bits = _mask(row)
+        told = told or bits is not None or "xids" in row
+        seen |= {name for bit, name in EVENT_BITS.items() if (bits or 0) & bit}
+        xids |= _numbers(row.get("xids"))
+        foreign |= _numbers(row.get("foreign_pids"))
+    return GpuWindow(frozenset(seen), tuple(sorted(xids)), tuple(sorted(foreign))) if told else None
+
+
+def _mask(row: Mapping[str, str]) -> int | None:
+    """None for a tool that does not say: [N/A], [Not Supported]."""
+    text = next((row[name] for name in _EVENT_COLUMNS if row.get(name)), None)
+    try:
+        return int(text, 16) if text else None
+    except ValueError:
+        return None
+
+
+def _numbers(cell: str | None) -> set[int]:
+    """Numbers with spaces between them."""
+    return {int(word) for word in (cell or "").split() if re.fullmatch("[0-9]{1,10}", word)}
 
 
 def _rows(lines: Iterable[str]) -> Iterator[dict[str, str]]:

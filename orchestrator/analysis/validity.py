@@ -40,7 +40,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class GpuWindow:
-    """What the 1 Hz sampler saw during the load. Reasons are nvidia-smi's clocks_event_reasons."""
+    """What the 1 Hz sampler saw during the load. Reasons are nvidia-smi's clocks_event_reasons; XIDs come from the
+    kernel's log where the node may read it; foreign are processes on a GPU that the server computes on too."""
 
     throttle: frozenset[str] = frozenset()
     xids: tuple[int, ...] = ()
@@ -79,8 +80,6 @@ class Evidence:
     expected: Expected | None = None  # what the dynamic patch must do at this concurrency
     plain_steps: int | None = None  # decode steps of that kind during the load
     spec_steps: int | None = None
-    retractions: int | None = None
-    health_failures: int = 0
     gpu: GpuWindow | None = None
 
 
@@ -256,20 +255,6 @@ def _patch_acted(e: Evidence, limits: Limits) -> Finding | None:
 _ACTED = {"plain": "plain, as the threshold asks", "speculate": "speculative, as the threshold asks"}
 
 
-def _retractions(e: Evidence, limits: Limits) -> Finding | None:
-    if not e.retractions:
-        return None
-    text = f"the server took back {e.retractions} requests for lack of KV memory"
-    return Finding("kv_retractions", text, fatal=False)
-
-
-def _health(e: Evidence, limits: Limits) -> Finding | None:
-    if not e.health_failures:
-        return None
-    text = f"/health failed {e.health_failures} times while tokens flowed"
-    return Finding("health_flapped", text, fatal=False)
-
-
 SLOWDOWNS = frozenset(
     {"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown"}
 )
@@ -308,7 +293,5 @@ _CHECKS: Sequence[Check] = (
     _synthetic,
     _fallback,
     _patch_acted,
-    _retractions,
-    _health,
     _gpu,
 )

@@ -414,8 +414,8 @@ def test_samples_are_taken_until_they_are_stopped(node: Node, client: Client) ->
     assert client.ask("sample", interval_s=0.1, path=str(path))["note"] is None
     lines = eventually(lambda: (found := path.read_text().splitlines()) and len(found) > 6 and found)
     client.ask("sample", interval_s=1, path=None)
-    assert lines[0].startswith("utc_s,elapsed_s,index,uuid,utilization.gpu,memory.used")
-    assert lines[1].split(",")[2:] == ["0", "GPU-0", "37", "1200", "350.10", "1980", "61"]
+    assert lines[0].startswith("utc_s,elapsed_s,foreign_pids,xids,index,uuid,utilization.gpu,memory.used")
+    assert lines[1].split(",")[4:] == ["0", "GPU-0", "37", "1200", "350.10", "1980", "61"]
     size = path.stat().st_size
     time.sleep(0.3)
     assert path.stat().st_size == size
