@@ -11,7 +11,9 @@ Rates and concurrency are over the steady window:
 
 Where that window does not exist or too few requests were sent (closed: fewer than two a slot), it is the whole span
 from the first sending to the last end, and `window_reason` says why. A request's output tokens count where they came:
-`first_tokens` at the first output, the others evenly from there to the last.
+`first_tokens` at the first output, the others evenly from there to the last. `requests_per_s` counts ok requests that
+ended inside the window, `input_tps` the prompt tokens of those whose first output came inside it: what was reached, and
+in a closed loop no claim on a rate that could be asked for. `window_s` is the window's length.
 
 `accept_length` = (verify steps + accepted draft tokens) / verify steps: each verify step gives its accepted drafts and
 one bonus token; the first token of a response comes from the prefill, and plain decode steps don't enter. `accept_rate`
@@ -24,6 +26,7 @@ completions leave the count out when it is 0.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -134,6 +137,8 @@ class _Seen:
         self.outputs: list[
             tuple[int, int, int, int]
         ] = []  # first, last, first tokens, output tokens of ok requests
+        self.ended = array("q")  # ns, of ok requests
+        self.prefilled = array("q")  # first output, prompt tokens; of ok requests that tell both
         self.totals: dict[str, int | None] = {"prompt": None, "cached": None, "output": None}
         self.verify_steps: int | None = None
         self.accepted: int | None = None
@@ -153,6 +158,9 @@ class _Seen:
             self.errors[error] = self.errors.get(error, 0) + 1
             return
         self.ok += 1
+        self.ended.append(record["end_ns"])
+        if record["first_ns"] is not None and record["prompt_tokens"] is not None:
+            self.prefilled.extend((record["first_ns"], record["prompt_tokens"]))
         self._latencies(record)
         self._tokens(record, asked_tokens)
         self._speculation(record)
@@ -241,10 +249,14 @@ def _rates(seen: _Seen, window: tuple[int, int] | None) -> dict[str, float | Non
         "prompt_tokens": prompt,
         "cached_tokens": cached,
         "output_tokens": seen.totals["output"],
+        "requests_per_s": None,
+        "input_tps": None,
+        "window_s": None,
     }
     if window is None or window[1] <= window[0]:
         return rates
     begin, end = window
+    rates |= _finished(seen, begin, end)
     if seen.outputs:
         rates["output_tps"] = (
             sum(_tokens_inside(output, begin, end) for output in seen.outputs) * 1e9 / (end - begin)
@@ -252,6 +264,18 @@ def _rates(seen: _Seen, window: tuple[int, int] | None) -> dict[str, float | Non
     overlap = sum(max(0, min(ended, end) - max(sent, begin)) for sent, ended in seen.spans)
     rates["achieved_concurrency"] = overlap / (end - begin)
     return rates
+
+
+def _finished(seen: _Seen, begin: int, end: int) -> dict[str, float | None]:
+    window_s = (end - begin) / 1e9
+    ended = sum(begin <= at <= end for at in seen.ended)
+    firsts, tokens = seen.prefilled[::2], seen.prefilled[1::2]
+    read = sum(count for at, count in zip(firsts, tokens, strict=True) if begin <= at <= end)
+    return {
+        "requests_per_s": ended / window_s if seen.ended else None,
+        "input_tps": read / window_s if firsts else None,
+        "window_s": window_s,
+    }
 
 
 def _tokens_inside(output: tuple[int, int, int, int], begin: int, end: int) -> float:

@@ -224,6 +224,15 @@ def test_the_window_runs_while_the_asked_concurrency_is_in_flight():
     assert point.window_s == pytest.approx(5.0)  # from 1 to 6
     assert point.window_reason is None
     assert point.metrics["achieved_concurrency"] == pytest.approx(2.0)
+    # Ends at 2, 4, 4 and 6; first outputs at 1.1, 2.1, 4.1 and 4.1, of 20 prompt tokens each.
+    told = [point.metrics[name] for name in ("window_s", "requests_per_s", "input_tps")]
+    assert told == pytest.approx([5.0, 4 / 5, 80 / 5])
+
+
+def test_rates_count_ok_requests_and_are_unknown_where_the_server_does_not_tell():
+    rows = [record(n, n + 1, prompt_tokens=None) for n in range(3)] + [failed(3, 4)]
+    metrics = closed(rows, 1).metrics
+    assert (metrics["requests_per_s"], metrics["input_tps"]) == (3 / 4, None)
 
 
 def test_tokens_are_spread_between_first_and_last_output_at_the_window_s_edges():

@@ -45,7 +45,8 @@ _MS = {"e2e_latency": "e2e", "ttft": "ttft", "tpot": "tpot"}
 def bench_serving_jsonl(summary: Summary, info: RunInfo) -> str:
     """One line a point and boot, valid ones only, with every key that `sglang.bench_serving` 0.5.23 writes.
 
-    `tag` is the arm. What is not known is null: there is no inter-token latency here, since chunks are not tokens.
+    `tag` is the arm. `duration` is the steady window and rates are over it; `completed` and token totals are of all
+    requests. What is not known is null: there is no inter-token latency here, since chunks are not tokens.
     """
     lines = [
         json.dumps(_line(arm, point, boot, info), allow_nan=False)
@@ -59,18 +60,21 @@ def bench_serving_jsonl(summary: Summary, info: RunInfo) -> str:
 
 def _line(arm: str, point: dict[str, Any], boot: dict[str, Any], info: RunInfo) -> dict[str, Any]:
     metrics = boot["metrics"]
-    rate, tokens = metrics.get("output_tps"), metrics.get("output_tokens")
+    rate, tokens, read = (metrics.get(name) for name in ("output_tps", "output_tokens", "input_tps"))
     line: dict[str, Any] = dict.fromkeys(BENCH_SERVING_KEYS)
     line |= {
         "tag": arm,
         "backend": "sglang",
         "dataset_name": info.prompts or None,
         "max_concurrency": point["concurrency"],
+        "duration": metrics.get("window_s"),
         "completed": boot["ok"],
         "total_input_tokens": metrics.get("prompt_tokens"),
         "total_output_tokens": tokens,
         "request_throughput": metrics.get("requests_per_s"),
+        "input_throughput": read,
         "output_throughput": rate,
+        "total_throughput": None if rate is None or read is None else rate + read,
         "concurrency": metrics.get("achieved_concurrency"),
         "accept_length": metrics.get("accept_length"),
     }

@@ -55,7 +55,14 @@ def test_json_lines_are_one_valid_point_of_one_boot_each():
     assert line["output_throughput"] == boot["metrics"]["output_tps"]
     assert line["median_ttft_ms"] == pytest.approx(boot["metrics"]["ttft_p50"] * 1000)
     assert line["mean_itl_ms"] is None
-    assert line["completed"] == 80
+
+
+def test_json_lines_have_the_rates_that_scripts_read_over_the_steady_window():
+    told = {"output_tps": 500.0, "input_tps": 9_000.0, "requests_per_s": 32.0, "window_s": 2.5}
+    measured = [replace(point, metrics={**point.metrics, **told}) for point in points(1, arms=ARMS[:1])]
+    line = json.loads(exports.bench_serving_jsonl(summarise(measured, arms=ARMS[:1]), INFO).splitlines()[0])
+    rates = [f"{name}_throughput" for name in ("request", "input", "output", "total")]
+    assert [line[key] for key in ("duration", *rates)] == [2.5, 32.0, 9_000.0, 500.0, 9_500.0]
 
 
 @pytest.mark.wheels
