@@ -25,7 +25,9 @@ from orchestrator.redact import Redactor
 
 SCHEMA = 1
 DIGEST = "records_sha256"  # of a point's records, in its meta file
+META, RECORDS = ".meta.json", ".jsonl"  # the two files of a point
 _POINT_NAME = re.compile(r"point-(\d+)-c(\d+)\.meta\.json$")
+PLAN, LOCK_FILE, OUTCOME = "plan.json", "experiment.lock.yaml", "outcome.json"
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ class StoredPoint:
     concurrency: int
     records: Path
     meta: dict[str, Any]
+
+    @property
+    def stem(self) -> str:
+        """The name of its two files without their endings."""
+        return f"point-{self.index:02d}-c{self.concurrency}"
 
     @property
     def damaged(self) -> bool:
@@ -84,7 +91,7 @@ class RunStore:
     def open(cls, results: Path, run: str, redact: Redactor | None = None) -> RunStore:
         """`run` is a run id under `results`, or the path of a run folder."""
         for folder in (results / run, Path(run)):
-            if (folder / "plan.json").is_file():
+            if any((folder / name).is_file() for name in (PLAN, LOCK_FILE)):  # one of them may be lost
                 return cls(folder.resolve(), redact)
         known = sorted(path.parent.name for path in results.glob("*/plan.json"))[-3:]
         raise UsageError(
@@ -127,6 +134,12 @@ class RunStore:
         assert isinstance(safe, dict)
         return safe
 
+    def mend_events(self) -> None:
+        """Ends a line that a killed run left half written, so that the next event stands on its own."""
+        if self._events.is_file() and not self._events.read_bytes().endswith(b"\n"):
+            with self._events.open("ab") as file:
+                file.write(b"\n")
+
     def boot_path(self, arm: str, boot: int, name: str) -> str:
         return f"arms/{safe_name(arm)}/boot-{boot}/{name}"
 
@@ -136,11 +149,11 @@ class RunStore:
         """Records first: the meta file's presence is what makes the point count as finished."""
         stem = f"point-{index:02d}-c{concurrency}"
         kept = self.redact.data(records)
-        self.write_bytes(self.boot_path(arm, boot, f"{stem}.jsonl"), kept)
+        self.write_bytes(self.boot_path(arm, boot, f"{stem}{RECORDS}"), kept)
         identity = {"arm": arm, "boot": boot, "index": index, "concurrency": concurrency}
         digest = {DIGEST: hashlib.sha256(kept).hexdigest()}
         self.write_json(
-            self.boot_path(arm, boot, f"{stem}.meta.json"),
+            self.boot_path(arm, boot, f"{stem}{META}"),
             {**identity, **meta, **digest},
         )
 
@@ -162,7 +175,7 @@ class RunStore:
         found = []
         for path in self.folder.glob("arms/*/boot-*/point-*.meta.json"):
             match = _POINT_NAME.search(path.name)
-            records = path.with_name(path.name.replace(".meta.json", ".jsonl"))
+            records = path.with_name(path.name.replace(META, RECORDS))
             if match is None or not records.is_file():
                 continue
             try:
@@ -176,7 +189,7 @@ class RunStore:
 
     @property
     def finished(self) -> bool:
-        return (self.folder / "outcome.json").is_file()
+        return (self.folder / OUTCOME).is_file()
 
 
 def plain(value: Any) -> Any:

@@ -23,9 +23,9 @@ from orchestrator.errors import (
 )
 from orchestrator.redact import Redactor
 from orchestrator.runner.events import Events
-from orchestrator.runner.finish import OUTCOME, Ending, verdict
+from orchestrator.runner.finish import Ending, verdict
 from orchestrator.runner.signals import WATCHED, SignalGate, watching_signals
-from orchestrator.store import RunStore
+from orchestrator.store import OUTCOME, RunStore
 
 EXPERIMENT = """
 schema: 1

@@ -11,8 +11,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from orchestrator.cli import asking, compares, logs, nodes, patches, results, runs, schema, tune
-from orchestrator.errors import DynspecError, NodeDirty, UsageError
-from orchestrator.plain_text import clean
+from orchestrator.cli.words import error_lines
+from orchestrator.errors import DynspecError, UsageError
 from orchestrator.version import VERSION
 
 app = typer.Typer(
@@ -76,14 +76,8 @@ def main() -> NoReturn:
 
 
 def report_error(error: DynspecError) -> int:
-    """Message, details, what to do; for a dirty node the restore command is the last line, alone."""
-    print(clean(f"dynspec: {error.message}"), file=sys.stderr)
-    for line in error.details:
-        print(clean(f"  {line}"), file=sys.stderr)
-    if isinstance(error, NodeDirty):
-        print(error.restore_command, file=sys.stderr)
-    elif error.help:
-        print(clean(f"  -> {error.help}"), file=sys.stderr)
+    for line in error_lines(error):
+        print(line, file=sys.stderr)
     return error.exit_code
 
 

@@ -86,8 +86,12 @@ def stop(
     force: Force = False,
     as_json: AsJson = False,
 ) -> int:
-    """End the run on a node; files are put back too."""
-    return _give_back(Way(node, ssh_config, known_hosts, host_key), force=force, as_json=as_json)
+    """End the run on a node; files are put back too.
+
+    A live run needs --force, unless it was detached: then this is its Ctrl-C.
+    """
+    way = Way(node, ssh_config, known_hosts, host_key)
+    return _give_back(way, force=force, as_json=as_json, end_detached=True)
 
 
 def restore(
@@ -107,8 +111,11 @@ def restore(
     return _give_back(way, force=force, keep_foreign=keep_foreign, as_json=as_json)
 
 
-def _give_back(way: Way, *, force: bool, as_json: bool, keep_foreign: bool = False) -> int:
+def _give_back(
+    way: Way, *, force: bool, as_json: bool, keep_foreign: bool = False, end_detached: bool = False
+) -> int:
     from orchestrator.model.experiment import Node
+    from orchestrator.runner.guarding import is_detached
     from orchestrator.runner.restore import restore_command, restore_node
 
     known_hosts = way.known_hosts or Node.known_hosts
@@ -116,6 +123,9 @@ def _give_back(way: Way, *, force: bool, as_json: bool, keep_foreign: bool = Fal
         Node(way.node, "", known_hosts=known_hosts, host_key=way.host_key, ssh_config=way.ssh_config)
     )
     with connected(way) as client:
+        if end_detached and not force:
+            lock = client.status().lock
+            force = lock is not None and is_detached(lock)
         done = restore_node(client, again, force=force, keep_foreign=keep_foreign)
     if as_json:
         print(json.dumps({"schema": 1, "runs": done}))

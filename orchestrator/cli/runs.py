@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestrator.cli import files
-from orchestrator.errors import DynspecError, UsageError
+from orchestrator.errors import DynspecError
+
+if TYPE_CHECKING:
+    from orchestrator.cli.screen import Screen
+    from orchestrator.config import Checked
+    from orchestrator.runner.options import RunOptions
 
 ExperimentPath = Annotated[Path, typer.Argument(metavar="EXPERIMENT.yaml", help="The experiment file.")]
 Overrides = Annotated[
@@ -44,44 +50,70 @@ def run(
         str, typer.Option(metavar="TIME", help="Wait this long for a busy node, e.g. 10m.")
     ] = "0s",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="The same as: dynspec plan.")] = False,
-    detach: Annotated[bool, typer.Option("--detach", help="Not in this version.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Go on without this terminal, once the node is locked.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Consent to node.free: all.")] = False,
     results: Results = Path("results"),
     as_json: AsJson = False,
+    report_to: Annotated[str | None, typer.Option("--report-to", hidden=True)] = None,
 ) -> int:
     """The whole loop, and the node given back.
 
-    Lock, patch, smoke, launch, ready, canary, sweep, stop, restore, verify, unlock, collect, report.
+    Lock, patch, smoke, launch, ready, canary, sweep, stop, restore, verify, unlock, collect, report. With --resume, a
+    detached run that is still under way is shown; Ctrl-C then closes the view alone.
     """
-    if detach:
-        raise UsageError(
-            "--detach is not in this version", help="keep the command in tmux, or see: dynspec run --resume"
-        )
     if dry_run:
         return plan(experiment, arm, overrides, as_json)
+    from orchestrator.cli import attached, detached
+    from orchestrator.cli.again import RunCommand
     from orchestrator.cli.screen import screen_for
     from orchestrator.cli.words import duration_s
     from orchestrator.runner.options import RunOptions
-    from orchestrator.runner.session import run_experiment
 
     checked = files.load(experiment, overrides)
-    wait_s = duration_s(lock_wait, "--lock-wait")
-    screen = screen_for(as_json, checked.experiment, tuple(arm))
+    command = RunCommand(experiment, tuple(arm), tuple(overrides), results)
     options = RunOptions(
         results=results,
         arms=tuple(arm),
         resume=resume,
-        lock_wait_s=wait_s,
+        lock_wait_s=duration_s(lock_wait, "--lock-wait"),
         yes=yes,
-        watchers=screen.watchers,
+        detached=detach,
     )
-    try:
-        finished = run_experiment(
-            checked, options, base=experiment.parent, environ=os.environ, listeners=(screen.listen,)
-        )
-    finally:
-        screen.close()
-    screen.finish(finished)
+    if report_to is not None:
+        screen = detached.DetachedScreen(report_to, command)
+        return _drive(checked, replace(options, accepted=screen.accepted), experiment.parent, screen)
+    if detach:
+        words = ["--lock-wait", lock_wait, *(["--resume", resume] if resume else []), *(["--yes"] * yes)]
+        return detached.launch(command, tuple(words), checked.experiment.node, as_json=as_json)
+    if resume is not None and (found := attached.detached_run(results, resume)) is not None:
+        return attached.attach(*found, command, as_json=as_json)
+    return _drive(
+        checked,
+        options,
+        experiment.parent,
+        screen_for(as_json, checked.experiment, tuple(arm), command.resume),
+    )
+
+
+def _drive(checked: Checked, options: RunOptions, base: Path, screen: Screen) -> int:
+    """The run, in this process. Its lock is held until its last line is shown."""
+    from orchestrator.runner.runlock import RunLock
+    from orchestrator.runner.session import run_experiment
+
+    with RunLock(detached=options.detached) as lock:
+        try:
+            finished = run_experiment(
+                checked,
+                replace(options, lock=lock, watchers=screen.watchers),
+                base=base,
+                environ=os.environ,
+                listeners=(screen.listen,),
+            )
+        finally:
+            screen.close()
+        screen.finish(finished)
     return finished.outcome.exit_code
 
 

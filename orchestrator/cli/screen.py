@@ -12,13 +12,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from orchestrator.cli.words import error_lines
 from orchestrator.errors import NodeDirty
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.result import RunInfo
 from orchestrator.runner.events import Listener
 from orchestrator.runner.session import Finished
 
+SCREEN_FILE = "screen.log"  # of a run folder: what a detached controller shows
 _PROGRESS_EVERY_S = 10.0
+Again = Callable[[str], str]  # run id -> the command that goes on with it
 
 
 class Screen(Protocol):
@@ -34,16 +37,18 @@ class Screen(Protocol):
     def finish(self, finished: Finished) -> None: ...
 
 
-def screen_for(as_json: bool, experiment: Experiment, arms: tuple[str, ...] = ()) -> Screen:
+def screen_for(
+    as_json: bool, experiment: Experiment, arms: tuple[str, ...] = (), again: Again | None = None
+) -> Screen:
     """JSON where asked for, a live view on a terminal that can draw, lines everywhere else."""
     if as_json:
         return JsonLines()
     if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
-        return Lines()
+        return Lines(again)
     from orchestrator.cli.live import LiveView
     from orchestrator.cli.progress import Totals
 
-    return LiveView(Totals.of(experiment, arms))
+    return LiveView(Totals.of(experiment, arms), again=again)
 
 
 class JsonLines:
@@ -59,18 +64,24 @@ class JsonLines:
 
     def finish(self, finished: Finished) -> None:
         if finished.store is None:  # refused before there was a run folder: no outcome event was written
-            outcome = finished.outcome
             with suppress(OSError):
-                told = {"exit_code": outcome.exit_code, "state": outcome.state, "text": outcome.message}
-                print(json.dumps({"event": "outcome", **told}), flush=True)
+                print(json.dumps(outcome_event(finished)), flush=True)
         if isinstance(finished.error, NodeDirty):
             print(finished.error.restore_command, file=sys.stderr)
+
+
+def outcome_event(finished: Finished) -> dict[str, Any]:
+    """The last event of a run that has no run folder to write it into."""
+    outcome = finished.outcome
+    told = {"exit_code": outcome.exit_code, "state": outcome.state, "text": outcome.message}
+    return {"event": "outcome", **told}
 
 
 class Lines:
     """One line an event, with the time since the start; progress at most every ten seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, again: Again | None = None) -> None:
+        self._again = again
         self._began_s = time.monotonic()
         self._progress_s = 0.0
 
@@ -102,10 +113,11 @@ class Lines:
         with suppress(OSError):
             self._show(finished)
             sys.stdout.flush()
-        if finished.error is not None:
-            from orchestrator.cli.app import report_error
+        for line in self.error_lines(finished):
+            print(line, file=sys.stderr)
 
-            report_error(finished.error)
+    def error_lines(self, finished: Finished) -> list[str]:
+        return error_lines(finished.error) if finished.error is not None else []
 
     def _show(self, finished: Finished) -> None:
         if finished.summary is not None and finished.info is not None:
@@ -115,12 +127,18 @@ class Lines:
             print(f"\nrun folder: {finished.store.folder}")
             if finished.summary is not None:
                 print(f"report:     {report_path(finished.store.folder)}")
-        if finished.error is None and finished.outcome.state == "interrupted":
-            print(
-                f"interrupted; the node is as it was. Go on with: --resume {finished.store.run_id}"
-                if finished.store
-                else "interrupted"
-            )
+        if words := self.closing_words(finished):
+            print(words)
+
+    def closing_words(self, finished: Finished) -> str:
+        """How a run that did not come to its end is gone on with; empty for one that did."""
+        again = ""
+        if self._again is not None and finished.store is not None and finished.outcome.node_restored:
+            again = f"Go on with: {self._again(finished.store.run_id)}"
+        if finished.outcome.state == "interrupted":
+            node = "the node is as it was" if finished.touched else "the node was not touched"
+            return f"interrupted; {node}. {again}".rstrip()
+        return again if finished.outcome.state == "failed" else ""
 
 
 def event_text(event: Mapping[str, Any]) -> str:

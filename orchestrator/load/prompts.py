@@ -6,6 +6,7 @@ prompt once and, when all have been handed out, goes round again with a short pr
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import re
@@ -59,6 +60,22 @@ def endless(prompts: Prompts, base: Path = Path()) -> Iterator[Prompt]:
         for position, prompt in enumerate(given):
             yield make_unique(prompt, lap, position)
         lap += 1
+
+
+def digest_of(prompts: Prompts, base: Path = Path()) -> str:
+    """sha256 over the texts that `prompts` stands for: the file may be edited while its name stays.
+
+    Raises UsageError for a file that cannot be read.
+    """
+    if prompts.path is None:
+        texts = builtin(prompts.kinds, prompts.seed) if prompts.source == "builtin" else ()
+        given = "\0".join((prompts.source, *texts)).encode()
+    else:
+        try:
+            given = (base / prompts.path).read_bytes()
+        except OSError as error:
+            raise UsageError(f"sweep.prompts: cannot read {base / prompts.path}: {error.strerror}") from None
+    return hashlib.sha256(given).hexdigest()
 
 
 def builtin(kinds: Sequence[str] = BUILTIN_KINDS, seed: int | None = None) -> tuple[str, ...]:

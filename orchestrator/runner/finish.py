@@ -10,9 +10,7 @@ from orchestrator.model.experiment import Experiment
 from orchestrator.model.result import Outcome, RunInfo
 from orchestrator.runner.events import Events
 from orchestrator.runner.results import boot_order, conclude, keep_as_good, write_reports
-from orchestrator.store import RunStore, utc_now
-
-OUTCOME = "outcome.json"
+from orchestrator.store import OUTCOME, RunStore, utc_now
 
 
 @dataclass(frozen=True)
@@ -24,6 +22,7 @@ class Finished:
     store: RunStore | None
     summary: dict[str, Any] | None = None
     info: RunInfo | None = None
+    touched: bool = True  # something on the node beyond our own folders was changed meanwhile
 
 
 @dataclass(frozen=True)
@@ -56,17 +55,19 @@ class Ending:
         summary, info = write_reports(store, self.experiment, conclusion=conclusion, outcome=outcome)
         keep_as_good(store, self.experiment, conclusion, outcome)
         self._write(store, outcome)
-        return Finished(outcome, error, store, summary, info)
+        return Finished(outcome, error, store, summary, info, self.touched)
 
     def _without_summary(self, error: DynspecError | None, signum: int | None) -> Finished:
         outcome = self._outcome(error, signum)
         if self.store is not None:
             self._write(self.store, outcome)
-        return Finished(outcome, error, self.store)
+        return Finished(outcome, error, self.store, touched=self.touched)
 
     def _outcome(self, error: DynspecError | None, signum: int | None) -> Outcome:
         code, state = verdict(error, signum, self.touched)
-        message = error.render() if error is not None else f"interrupted by signal {signum}" if signum else ""
+        node = "the node is as it was" if self.touched else "the node was not touched"
+        interrupted = f"interrupted by signal {signum}; {node}" if signum else ""
+        message = error.render() if error is not None else interrupted
         return Outcome(code, state, message, not isinstance(error, NodeDirty), self.started_utc, utc_now())
 
     def _write(self, store: RunStore, outcome: Outcome) -> None:

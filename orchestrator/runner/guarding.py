@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import queue
+import socket
 import time
 from collections.abc import Iterator
 
@@ -14,12 +17,22 @@ from orchestrator.remote.node import Node
 from orchestrator.remote.refusals import before_acting
 from orchestrator.remote.replies import Guard, Status
 from orchestrator.runner.events import Events
-from orchestrator.runner.loop import holder_name
 from orchestrator.runner.restore import restore_command
 from orchestrator.runner.signals import SignalGate
 
 _POLL_S = 1.0
+_DETACHED = ", detached"
 _REFUSALS = (NodeBusy, NodeDirty, DoesNotFit)  # the node said no: no guardian of ours stands
+
+
+def holder_name(*, detached: bool = False) -> str:
+    """Who asks, for the lock: `user@host:pid`, and whether nobody sits before it."""
+    return f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}{_DETACHED if detached else ''}"
+
+
+def is_detached(lock: LockFact) -> bool:
+    """Whether the run that holds the node goes on without a terminal, so that nobody could press Ctrl-C."""
+    return lock.controller.endswith(_DETACHED)
 
 
 def refuse_held(status: Status, host: str, own_run: str) -> None:
@@ -37,11 +50,12 @@ class Taking:
     """`asked` is true from the first moment at which a guardian of ours may stand."""
 
     def __init__(
-        self, node: Node, experiment: Experiment, run_id: str, gate: SignalGate, events: Events
+        self, node: Node, experiment: Experiment, run_id: str, holder: str, gate: SignalGate, events: Events
     ) -> None:
         self._node = node
         self._experiment = experiment
         self._run_id = run_id
+        self._holder = holder
         self._gate = gate
         self._events = events
         self.asked = False
@@ -70,7 +84,7 @@ class Taking:
         try:
             return self._node.guard(
                 run_id=self._run_id,
-                holder=holder_name(),
+                holder=self._holder,
                 workdir=node.workdir,
                 lease_s=node.lease_s,
                 stop_s=limits.stop_s,

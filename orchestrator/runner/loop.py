@@ -7,9 +7,6 @@ system that cancels leaves ten seconds.
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -205,11 +202,6 @@ class Loop:
             "stopped", exit_code=stopped.exit_code, signal=stopped.signal, gpu_wait_s=stopped.gpu_wait_s
         )
         self.boot = None
-
-
-def holder_name() -> str:
-    """Who asks, for the lock: user@host:pid."""
-    return f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
 
 
 def server_log(workdir: str, run_id: str, arm: str, boot: int) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.errors import UsageError
 from orchestrator.model.experiment import EnvValue, Experiment, SecretRef
 from orchestrator.runner.events import Listener
+from orchestrator.runner.runlock import RunLock
+from orchestrator.store import RunStore
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,13 @@ class RunOptions:
     lock_wait_s: float = 0.0
     yes: bool = False  # consent to `free: all`
     blocks: int = 0  # repetitions inside each boot of arms that share it; 0: boots are repeated
+    detached: bool = False  # nobody sits before this controller
+    lock: RunLock | None = field(
+        default=None, repr=False
+    )  # of whoever must outlive the run; None: one of its own
+    accepted: Callable[[RunStore], None] = field(
+        default=lambda store: None, repr=False
+    )  # node locked, plan fits
     watchers: tuple[Listener, ...] = field(default=(), repr=False)  # screens that draw what passes
 
 

@@ -59,7 +59,12 @@ def end_run(node: Node, run_id: str, command: str) -> tuple[str, ...]:
 
 def restore_command(choice: NodeChoice) -> str:
     """The command that gives this node back, from any folder."""
-    words = ["dynspec", "restore", choice.host]
+    return node_command("restore", choice)
+
+
+def node_command(verb: str, choice: NodeChoice) -> str:
+    """`dynspec VERB NODE` with whatever it takes to reach this node."""
+    words = ["dynspec", verb, choice.host]
     for option, value, default in (
         ("--ssh-config", choice.ssh_config, None),
         ("--known-hosts", choice.known_hosts, NodeChoice.known_hosts),

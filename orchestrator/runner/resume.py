@@ -1,47 +1,81 @@
-"""`--resume RUN_ID`: keep finished points and go on; a machine is often lent for less than an experiment needs."""
+"""`--resume RUN_ID`: keep whole points and go on; a machine is often lent for less than an experiment needs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from orchestrator.config import load_experiment
 from orchestrator.errors import DoesNotFit, UsageError
 from orchestrator.model.experiment import Experiment
 from orchestrator.plan import Done
 from orchestrator.redact import Redactor
+from orchestrator.runner.kept import Kept, look
+from orchestrator.runner.lockfile import stored_lock
 from orchestrator.runner.options import RunOptions
-from orchestrator.store import RunStore, new_run_id
+from orchestrator.runner.runlock import RunLock
+from orchestrator.runner.sameness import changes
+from orchestrator.store import LOCK_FILE, OUTCOME, RunStore, new_run_id
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """Where a run starts: a new id, or an old folder and what is finished in it."""
+    """Where a run starts: a new id, or an old folder, what is kept of it and what it was measured on."""
 
     run_id: str
-    store: RunStore | None
-    done: Done
+    store: RunStore | None = None
+    kept: Kept = field(default_factory=Kept)
+    begun: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def done(self) -> Done:
+        return self.kept.done
+
+    def check(self, lock: Mapping[str, Any]) -> tuple[str, ...]:
+        """What is different and does not count. Raises DoesNotFit where kept and new points must not be mixed."""
+        if not self.kept.points:
+            return ()
+        if not self.begun:
+            return (f"{LOCK_FILE} does not say what the kept points were measured on: nothing is compared",)
+        found = changes(self.begun, lock)
+        if found.fatal:
+            raise DoesNotFit(
+                f"what is kept of run {self.run_id} was measured on something else",
+                details=found.fatal,
+                help="begin a new run, without --resume; dynspec compare sets the two side by side",
+            )
+        return tuple(f"not as in the first part: {text}" for text in found.told)
 
 
-def fresh(options: RunOptions, experiment: Experiment) -> Resumed:
-    return Resumed(new_run_id(experiment.name), None, Done())
+def fresh(experiment: Experiment) -> Resumed:
+    return Resumed(new_run_id(experiment.name))
 
 
-def resume(options: RunOptions, experiment: Experiment, redact: Redactor) -> Resumed:
-    """Raises UsageError for an unknown run, DoesNotFit when the experiment is not the one that was begun."""
+def resume(options: RunOptions, experiment: Experiment, redact: Redactor, lock: RunLock) -> Resumed:
+    """Raises UsageError for an unknown run, NodeBusy for one under way, DoesNotFit for another experiment's."""
     assert options.resume is not None
     store = RunStore.open(options.results, options.resume, redact)
-    begun = begun_experiment(store)
-    _same(begun, experiment, store.run_id)
-    outcome = store.folder / "outcome.json"
-    if outcome.is_file() and store.read_json("outcome.json")["outcome"]["exit_code"] == 0:
+    lock.take(store.folder)
+    _same(begun_experiment(store), experiment, store)
+    kept = look(store)
+    if not kept.dropped and _ended_well(store):
         raise UsageError(f"run {store.run_id} is finished", help=f"dynspec report {store.run_id}")
-    points = frozenset((point.arm, point.boot, point.index) for point in store.points())
-    return Resumed(store.run_id, store, Done(points=points))
+    return Resumed(store.run_id, store, kept, stored_lock(store))
+
+
+def _ended_well(store: RunStore) -> bool:
+    """A damaged outcome is none."""
+    try:
+        return bool(store.read_json(OUTCOME)["outcome"]["exit_code"] == 0)
+    except (UsageError, KeyError, TypeError):
+        return False
 
 
 def begun_experiment(store: RunStore) -> Experiment:
     """The experiment of a run folder, as it was run."""
-    path = store.folder / "experiment.lock.yaml"
+    path = store.folder / LOCK_FILE
     if not path.is_file():
         raise UsageError(f"{path} is missing: the run folder is incomplete")
     try:
@@ -51,11 +85,16 @@ def begun_experiment(store: RunStore) -> Experiment:
     return load_experiment(text, name=str(path)).experiment
 
 
-def _same(begun: Experiment, now: Experiment, run_id: str) -> None:
+def _same(begun: Experiment, now: Experiment, store: RunStore) -> None:
     """What decides the numbers must be the same; where the node is reached and limits may differ."""
     for what in ("name", "server", "arms", "sweep"):
         if getattr(begun, what) != getattr(now, what):
+            as_begun = _from_here(store.folder / LOCK_FILE)
             raise DoesNotFit(
-                f"{what} of the experiment differs from the one that run {run_id} began with",
-                help=f"resume with the experiment as it was: results/{run_id}/experiment.lock.yaml",
+                f"{what} of the experiment differs from the one that run {store.run_id} began with",
+                help=f"as it was begun: dynspec run {as_begun} --resume {store.run_id}",
             )
+
+
+def _from_here(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -10,19 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-import yaml
-
 from orchestrator.analysis.failure import failure_card, replay_command
 from orchestrator.analysis.gate import GateResult
 from orchestrator.analysis.trace import Trace, boot_trace, read_log
 from orchestrator.model.experiment import Experiment, Prompts
 from orchestrator.model.result import BootTrace, FailureCard, Outcome, RunInfo
 from orchestrator.report.gate_text import gate_lines
-from orchestrator.store import RunStore
+from orchestrator.runner.lockfile import stored_lock
+from orchestrator.store import LOCK_FILE, RunStore
 
 SIMULATED_KEY = "simulated"  # the stand-in engine says so in /server_info
 LOG, PACKED_LOG, GPU_SAMPLES = "server.log", "server.log.gz", "gpu.csv"
-LOCK_FILE = "experiment.lock.yaml"
 
 
 def events_of(store: RunStore) -> Iterator[dict[str, Any]]:
@@ -155,11 +153,7 @@ def _no_gpus(facts: Mapping[str, Any]) -> str:
 
 def _version_at_run(store: RunStore) -> str:
     """The version that measured, which may not be the one that reports."""
-    try:
-        lock = yaml.safe_load((store.folder / LOCK_FILE).read_text(encoding="utf-8")).get("lock") or {}
-    except (OSError, yaml.YAMLError, AttributeError):
-        return ""
-    return str(lock.get("dynspec", ""))
+    return str(stored_lock(store).get("dynspec", ""))
 
 
 # -- what a boot left behind -----------------------------------------------------------------------------------

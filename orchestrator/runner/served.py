@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from orchestrator.errors import UsageError
 from orchestrator.model.experiment import Arm, Experiment
 from orchestrator.model.plan import Plan
 from orchestrator.model.result import PointResult
 from orchestrator.runner.run_info import events_of
-from orchestrator.store import RunStore, plain
+from orchestrator.store import PLAN, RunStore, plain
 
 SHARED_KEY = "shared_boot"  # in the meta file of a point
 
@@ -39,11 +40,17 @@ def served_arms(plan: Mapping[str, Any], experiment: Experiment) -> tuple[Arm, .
 
 
 def stored_plan(plan: Plan, store: RunStore) -> dict[str, Any]:
-    """For plan.json. Arms of an earlier part of the run that this part leaves alone stay as they were served."""
+    """For plan.json. Arms of an earlier part of the run that this part leaves alone stay as they were served.
+
+    One that cannot be read is replaced: what it said of the arms of this part is said anew.
+    """
     new: dict[str, Any] = plain(plan)
-    if not (store.folder / "plan.json").is_file():
+    try:
+        old = store.read_json(PLAN).get("plan")
+    except UsageError:
         return new
-    old = store.read_json("plan.json")["plan"]
+    if not isinstance(old, dict):
+        return new
     for key in ("modes", "unsupported", "worker_paths"):
         new[key] = {**(old.get(key) or {}), **new[key]}
     here = {arm["name"] for arm in new["arms"]}

@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from orchestrator.config import Checked
-from orchestrator.errors import (
-    DynspecError,
-    Interrupted,
-    NodeDirty,
-    PhaseFailed,
-    UsageError,
-)
+from orchestrator.errors import DynspecError, Interrupted, NodeDirty, PhaseFailed, UsageError
+from orchestrator.load.prompts import digest_of
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.plan import RunPoint
 from orchestrator.redact import Redactor
 from orchestrator.remote.node import Node
 from orchestrator.runner.collect import Collecting
 from orchestrator.runner.events import Events, Listener
-from orchestrator.runner.finish import OUTCOME, Ending
+from orchestrator.runner.finish import Ending
 from orchestrator.runner.finish import Finished as Finished
 from orchestrator.runner.give_back import give_back
-from orchestrator.runner.guarding import Taking, explain_end, refuse_held
-from orchestrator.runner.lockfile import lock_text
+from orchestrator.runner.guarding import Taking, explain_end, holder_name, refuse_held
+from orchestrator.runner.lockfile import lock_of, lock_text
 from orchestrator.runner.loop import Loop
 from orchestrator.runner.options import RunOptions, resolve_secrets
 from orchestrator.runner.prepare import Prepared, chosen_arms, connect, prepare
 from orchestrator.runner.restore import restore_command
 from orchestrator.runner.results import boot_order
 from orchestrator.runner.resume import Resumed, fresh, resume
+from orchestrator.runner.runlock import RunLock
 from orchestrator.runner.served import stored_plan
 from orchestrator.runner.signals import SignalGate, watching_signals
-from orchestrator.store import RunStore, utc_now
+from orchestrator.store import LOCK_FILE, OUTCOME, PLAN, RunStore, utc_now
 
 
 def run_experiment(
@@ -43,17 +41,23 @@ def run_experiment(
     environ: Mapping[str, str],
     listeners: tuple[Listener, ...],
 ) -> Finished:
-    """Raises UsageError before connecting; anything later becomes the outcome, after the node was given back."""
+    """Raises UsageError, and NodeBusy or DoesNotFit for a run that can't be resumed, before connecting.
+
+    Anything later becomes the outcome, after the node was given back.
+    """
     chosen_arms(checked.experiment, options.arms)  # an unknown name is refused here, not after connecting
     secrets = resolve_secrets(checked.experiment, environ)
     redact = Redactor(secrets)
     events = Events(listeners, redact, options.watchers)
-    start = (
-        resume(options, checked.experiment, redact) if options.resume else fresh(options, checked.experiment)
-    )
-    _make_folder(options.results)
-    with watching_signals() as gate:
-        return Session(checked, options, base, secrets, redact, events, gate, start).run()
+    prompts = digest_of(checked.experiment.sweep.prompts, base)
+    with ExitStack() as stack:
+        lock = options.lock or stack.enter_context(RunLock(detached=options.detached))
+        start = (
+            resume(options, checked.experiment, redact, lock) if options.resume else fresh(checked.experiment)
+        )
+        _make_folder(options.results)
+        gate = stack.enter_context(watching_signals())
+        return Session(checked, options, base, secrets, prompts, redact, events, gate, start, lock).run()
 
 
 class Session:
@@ -65,24 +69,29 @@ class Session:
         options: RunOptions,
         base: Path,
         secrets: Mapping[str, str],
+        prompts_sha256: str,
         redact: Redactor,
         events: Events,
         gate: SignalGate,
         start: Resumed,
+        lock: RunLock,
     ) -> None:
         self.experiment: Experiment = checked.experiment
         self.warnings = checked.warnings
         self.options = options
         self.base = base
         self.secrets = secrets
+        self.prompts_sha256 = prompts_sha256
         self.redact = redact
         self.events = events
         self.gate = gate
         self.start = start
+        self.lock = lock
         self.started_utc = utc_now()
         self.node: Node | None = None
         self.store: RunStore | None = None  # once the node is ours
         self._seen: Prepared | None = None  # the look before the lock
+        self._told: tuple[str, ...] = ()  # what is not as in the first part of a resumed run
         self.taking: Taking | None = None
         self.touched = False
 
@@ -122,13 +131,17 @@ class Session:
         experiment, events = self.experiment, self.events
         for warning in self.warnings:
             events.emit("warning", text=warning)
+        if self.start.store is not None:
+            for line in self.start.kept.lines():
+                events.note(line)
         events.phase("connect", f"{experiment.node.host}")
         self.node = connect(experiment)
         events.phase("facts", "reading what the node is")
         wait_s = max(self.options.lock_wait_s, experiment.limits.lock_wait_s)
         self._first_look(self.node, may_wait=wait_s > 0)
         events.phase("guardian", "lock, lease and journal")
-        self.taking = Taking(self.node, experiment, self.start.run_id, self.gate, events)
+        holder = holder_name(detached=self.options.detached)
+        self.taking = Taking(self.node, experiment, self.start.run_id, holder, self.gate, events)
         self.taking.take(wait_s)
         prepared = self._prepare(self.node, own_run=self.start.run_id)
         self._open_store(prepared)
@@ -156,7 +169,7 @@ class Session:
             self._seen = self._prepare(node)
 
     def _prepare(self, node: Node, *, own_run: str | None = None) -> Prepared:
-        return prepare(
+        prepared = prepare(
             node,
             self.experiment,
             self.options.arms,
@@ -166,17 +179,31 @@ class Session:
             seen=self._seen,
             blocks=self.options.blocks,
         )
+        self._told = self.start.check(self._lock_of(prepared))
+        return prepared
+
+    def _lock_of(self, prepared: Prepared) -> dict[str, Any]:
+        """As it is stored: without secrets."""
+        lock = self.redact.tree(lock_of(prepared.facts, prepared.plan, self.prompts_sha256))
+        assert isinstance(lock, dict)
+        return lock
 
     def _open_store(self, prepared: Prepared) -> None:
         store = self.start.store or RunStore.create(self.options.results, self.start.run_id, self.redact)
+        self.lock.take(store.folder)
         (store.folder / OUTCOME).unlink(missing_ok=True)  # a resumed run is unfinished again
+        self.start.kept.set_aside()
+        store.mend_events()
         self.store = store
         self.events.attach(store)
-        store.write("experiment.lock.yaml", lock_text(self.experiment, prepared))
+        for text in self._told:
+            self.events.note(text)
+        store.write(LOCK_FILE, lock_text(self.experiment, self._lock_of(prepared)))
         store.write_json("facts.json", {"facts": prepared.facts})
-        store.write_json("plan.json", {"plan": stored_plan(prepared.plan, store)})
+        store.write_json(PLAN, {"plan": stored_plan(prepared.plan, store)})
         points = sum(isinstance(step.do, RunPoint) for step in prepared.plan.steps)
         self.events.emit("planned", boots=len(prepared.plan.boots), points=points)
+        self.options.accepted(store)
 
     def _stored(self) -> RunStore:
         assert self.store is not None

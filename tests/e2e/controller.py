@@ -132,6 +132,15 @@ class Running:
                     raise AssertionError(f"no {kind} {fields}: {self._told()}")
                 self._news.wait(0.5)
 
+    def wait_text(self, text: str, limit_s: float = LIMIT_S) -> None:
+        """Until a line of standard output holds `text`."""
+        deadline = time.monotonic() + limit_s
+        with self._news:
+            while not any(text in line for _, line in self._lines):
+                if not self._reader.is_alive() or time.monotonic() > deadline:
+                    raise AssertionError(f"no {text!r}: {self._told()}")
+                self._news.wait(0.5)
+
     def phase(self, name: str, limit_s: float = LIMIT_S) -> float:
         return self.wait_event("phase", limit_s, phase=name)[0]
 

@@ -62,6 +62,14 @@ def _nothing_else_continues_it(place: Place, path: str, run_id: str) -> None:
     other = place.run("run", path, "--set", "sweep.output_tokens=64", "--resume", run_id)
     assert other.code == 4, other.text
     assert "sweep of the experiment differs" in other.errors[0]
+    lock = place.results / run_id / "experiment.lock.yaml"
+    begun = lock.read_text()
+    lock.write_text(begun.replace("driver ", "driver 1"))
+    moved = place.run("run", path, "--set", "sweep.min_requests=8", "--resume", run_id)
+    assert moved.code == 4, moved.text
+    assert "was measured on something else" in moved.errors[0]
+    assert moved.errors[1].startswith("  driver: 1")
+    lock.write_text(begun)
     unknown = place.run("run", path, "--resume", "20200101-000000-none-0000")
     assert unknown.code == 2
     assert run_id in unknown.err

@@ -1,0 +1,31 @@
+"""The command that was typed, as words: to be shown whole in an advice, or given to a process of its own."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.runner.options import RunOptions
+
+
+@dataclass(frozen=True)
+class RunCommand:
+    """What of `dynspec run` decides which run it is."""
+
+    experiment: Path
+    arms: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    results: Path = RunOptions.results
+
+    def words(self, *options: str) -> tuple[str, ...]:
+        """Behind `dynspec`; `options` come first, where a reader looks for them."""
+        chosen = [word for arm in self.arms for word in ("--arm", arm)]
+        chosen += [word for override in self.overrides for word in ("--set", override)]
+        if self.results != RunOptions.results:
+            chosen += ["--results", str(self.results)]
+        return ("run", str(self.experiment), *options, *chosen)
+
+    def resume(self, run_id: str) -> str:
+        """What goes on with the run, or shows it while it is under way; for a person to type."""
+        return shlex.join(("dynspec", *self.words("--resume", run_id)))

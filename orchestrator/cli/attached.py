@@ -1,0 +1,89 @@
+"""`dynspec run --resume` on a run that goes on by itself: its screen, to its end, with its exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TextIO
+
+from orchestrator.cli.again import RunCommand
+from orchestrator.cli.following import EventPrinter
+from orchestrator.cli.screen import SCREEN_FILE
+from orchestrator.errors import DynspecError, PhaseFailed, UsageError
+from orchestrator.runner.runlock import Driver, driver_of
+from orchestrator.store import OUTCOME, RunStore
+
+_POLL_S = 0.2
+_TAIL_BYTES = 64 * 1024
+_VIEW_CLOSED = 130
+
+
+def detached_run(results: Path, run: str) -> tuple[RunStore, Driver] | None:
+    """The run and its controller, where one that nobody sits before drives it right now."""
+    try:
+        store = RunStore.open(results, run)
+    except UsageError:
+        return None
+    driver = driver_of(store.folder)
+    return (store, driver) if driver is not None and driver.detached else None
+
+
+def attach(store: RunStore, driver: Driver, command: RunCommand, *, as_json: bool) -> int:
+    """Shows the run until its controller has ended. Ctrl-C ends the showing alone: 130, and the run goes on."""
+    again = command.resume(store.run_id)
+    try:
+        if as_json:
+            _print_events(store)
+        else:
+            _print_screen(store.folder)
+    except KeyboardInterrupt:
+        print(
+            f"\ndynspec: the view is closed; run {store.run_id} goes on (pid {driver.pid} on {driver.host})\n"
+            f"  -> see it again: {again}",
+            file=sys.stderr,
+        )
+        return _VIEW_CLOSED
+    return _exit_code(store, driver, again)
+
+
+def _print_events(store: RunStore) -> None:
+    printer = EventPrinter(store, as_json=True)
+    while driver_of(store.folder) is not None:
+        printer.print_new()
+        time.sleep(_POLL_S)
+    printer.print_new()
+
+
+def _print_screen(folder: Path) -> None:
+    path = folder / SCREEN_FILE
+    try:
+        screen = path.open(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}") from None
+    with screen:
+        _skip_to_tail(screen, path)
+        while driver_of(folder) is not None:
+            print(screen.read(), end="", flush=True)
+            time.sleep(_POLL_S)
+        print(screen.read(), end="", flush=True)
+
+
+def _skip_to_tail(screen: TextIO, path: Path) -> None:
+    size = os.fstat(screen.fileno()).st_size
+    if size > _TAIL_BYTES:
+        screen.seek(size - _TAIL_BYTES)
+        screen.readline()
+        print(f"(what was shown before stands in {path})")
+
+
+def _exit_code(store: RunStore, driver: Driver, again: str) -> int:
+    try:
+        return int(store.read_json(OUTCOME)["outcome"]["exit_code"])
+    except (DynspecError, KeyError, TypeError, ValueError):
+        raise PhaseFailed(
+            f"the controller of run {store.run_id} (pid {driver.pid} on {driver.host}) has died",
+            details=("the node gives itself back when its lease ends, or at once with the command below",),
+            help=f"go on with: {again}",
+        ) from None

@@ -1,0 +1,46 @@
+"""The last words of a run: what became of the node, and the whole command that goes on with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.again import RunCommand
+from orchestrator.cli.screen import Lines
+from orchestrator.errors import DynspecError, NodeDirty, PhaseFailed
+from orchestrator.model.result import Outcome
+from orchestrator.redact import Redactor
+from orchestrator.runner.finish import Finished, verdict
+from orchestrator.store import RunStore
+
+RUN = "20260101-000000-x-0001"
+AGAIN = f"Go on with: dynspec run my exp.yaml --resume {RUN}".replace("my exp.yaml", "'my exp.yaml'")
+CASES: list[tuple[DynspecError | None, int | None, bool, bool, str]] = [
+    # error, signal, touched, has a run folder, closing words
+    (None, None, True, True, ""),
+    (None, 2, True, True, f"interrupted; the node is as it was. {AGAIN}"),
+    (None, 15, False, True, f"interrupted; the node was not touched. {AGAIN}"),
+    (None, 2, False, False, "interrupted; the node was not touched."),
+    (PhaseFailed("crash"), None, True, True, AGAIN),
+    (PhaseFailed("no way"), None, False, False, ""),
+    (NodeDirty("left", restore_command="dynspec restore n"), 2, True, True, ""),
+]
+
+
+@pytest.mark.parametrize(("error", "signum", "touched", "started", "words"), CASES)
+def test_a_run_that_did_not_come_to_its_end_says_what_it_left_and_how_to_go_on(
+    error: DynspecError | None, signum: int | None, touched: bool, started: bool, words: str, tmp_path: Path
+) -> None:
+    code, state = verdict(error, signum, touched)
+    outcome = Outcome(code, state, "", not isinstance(error, NodeDirty), "", "")
+    store = RunStore(tmp_path / RUN, Redactor({})) if started else None
+    finished = Finished(outcome, error, store, touched=touched)
+    assert Lines(RunCommand(Path("my exp.yaml")).resume).closing_words(finished) == words
+
+
+def test_the_advice_is_the_whole_command() -> None:
+    typed = RunCommand(Path("e.yaml"), ("a", "b"), ("sweep.repeats=1",), Path("elsewhere"))
+    assert typed.resume("R") == (
+        "dynspec run e.yaml --resume R --arm a --arm b --set sweep.repeats=1 --results elsewhere"
+    )

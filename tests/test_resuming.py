@@ -1,0 +1,286 @@
+"""`--resume` on one machine: what of a run folder is kept, what it may be gone on with, and who may go on with it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import DoesNotFit, NodeBusy, UsageError
+from orchestrator.load.prompts import digest_of
+from orchestrator.model.experiment import Arm, Prompts
+from orchestrator.model.plan import Plan
+from orchestrator.redact import Redactor
+from orchestrator.runner.kept import look
+from orchestrator.runner.lockfile import stored_lock
+from orchestrator.runner.options import RunOptions
+from orchestrator.runner.resume import Resumed, begun_experiment, resume
+from orchestrator.runner.runlock import FILE_NAME, Driver, RunLock, driver_of
+from orchestrator.runner.sameness import changes
+from orchestrator.runner.served import stored_plan
+from orchestrator.store import RunStore
+from tests.run_folders import write_run
+
+RUN = "20260101-000000-trial-0001"
+POINT = "arms/eagle3/boot-1/point-01-c4"
+INFO = "arms/eagle3/boot-1/server_info.json"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunStore:
+    """Two arms, one boot each, three points."""
+    return write_run(tmp_path, RUN, boots=1, arms=("baseline", "eagle3"))
+
+
+def _gone_on_with(run: RunStore, lock: RunLock | None = None) -> Resumed:
+    options = RunOptions(results=run.folder.parent, resume=run.run_id)
+    with lock or RunLock() as held:
+        return resume(options, begun_experiment(run), Redactor({}), held)
+
+
+# -- what is kept
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def _of_an_older_version(run: RunStore) -> None:
+    """Its meta file has no digest, and the last record is half written."""
+    path = run.folder / f"{POINT}.meta.json"
+    meta = json.loads(path.read_text())
+    del meta["records_sha256"]
+    path.write_text(json.dumps(meta))
+    _cut(run.folder / f"{POINT}.jsonl")
+
+
+def _copied(run: RunStore) -> None:
+    other = run.folder / "arms/baseline/boot-1/point-01-c4"
+    for suffix in (".meta.json", ".jsonl"):
+        (run.folder / f"{POINT}{suffix}").write_bytes(other.with_name(other.name + suffix).read_bytes())
+
+
+DAMAGE: dict[str, tuple[Callable[[RunStore], object], str]] = {
+    "records cut short": (lambda run: _cut(run.folder / f"{POINT}.jsonl"), "is not what was stored"),
+    "records cut short, no digest": (_of_an_older_version, "is not what was stored"),
+    "records gone": (lambda run: (run.folder / f"{POINT}.jsonl").unlink(), "point-01-c4.jsonl is missing"),
+    "killed between the two files": (
+        lambda run: (run.folder / f"{POINT}.meta.json").unlink(),
+        "it was being stored when the run ended",
+    ),
+    "meta file cut short": (lambda run: _cut(run.folder / f"{POINT}.meta.json"), "cannot be read"),
+    "meta file of another kind": (
+        lambda run: (run.folder / f"{POINT}.meta.json").write_text('{"arm": 1, "boot": []}'),
+        "cannot be read",
+    ),
+    "a point of another arm in its place": (_copied, "it says that it is baseline/boot-1/point-01-c4"),
+}
+
+
+@pytest.mark.parametrize(("damage", "why"), DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_point_is_named_and_measured_again_and_the_others_are_kept(
+    run: RunStore, damage: Callable[[RunStore], object], why: str
+) -> None:
+    damage(run)
+    kept = look(run)
+    (dropped,) = kept.dropped
+    assert dropped.what == "eagle3/boot-1/point-01-c4"
+    assert why in dropped.why
+    assert ("eagle3", 1, 1) not in kept.done.points
+    assert len(kept.done.points) == 5
+    assert "points kept: 5: baseline boot 1 (c=1, 4, 16); eagle3 boot 1 (c=1, 16)" in list(kept.lines())
+    kept.set_aside()
+    assert look(run).dropped == ()
+    assert [(p.arm, p.index) for p in run.points()].count(("eagle3", 1)) == 0
+
+
+def test_a_boot_whose_server_info_is_half_written_is_measured_again(run: RunStore) -> None:
+    _cut(run.folder / INFO)
+    kept = look(run)
+    assert {arm for arm, _, _ in kept.done.points} == {"baseline"}
+    assert all("server_info.json of its boot cannot be read" in item.why for item in kept.dropped)
+    kept.set_aside()
+    assert not (run.folder / INFO).exists()
+
+
+def test_a_boot_folder_with_nothing_but_a_half_written_file_is_in_nobodys_way(run: RunStore) -> None:
+    folder = run.folder / "arms/eagle3/boot-2"
+    folder.mkdir()
+    (folder / "server_info.json").write_text('{"max_running')
+    kept = look(run)
+    assert [str(item) for item in kept.dropped] == ["eagle3/boot-2/server_info.json: it cannot be read"]
+    assert len(kept.points) == 6
+
+
+@pytest.mark.parametrize("lost", ["facts.json", "plan.json", "events.jsonl", "outcome.json"])
+@pytest.mark.parametrize("how", ["missing", "cut short"])
+def test_a_run_goes_on_without_a_file_that_it_writes_anew(run: RunStore, lost: str, how: str) -> None:
+    path = run.folder / lost
+    if how == "missing":
+        path.unlink(missing_ok=True)
+    else:
+        path.write_text('{"outcome": {"exit_co')
+    assert len(_gone_on_with(run).done.points) == 6
+    assert stored_plan(Plan((), (), (), {}, (), None, arms=(Arm("eagle3", {}, {}),)), run)["arms"]
+
+
+def test_after_a_torn_last_line_the_next_event_stands_on_a_line_of_its_own(run: RunStore) -> None:
+    path = run.folder / "events.jsonl"
+    path.write_text('{"t": "x", "event": "poi')
+    run.mend_events()
+    run.event("note", {"text": "next"})
+    assert json.loads(path.read_text().splitlines()[-1])["text"] == "next"
+
+
+def test_a_run_without_its_experiment_is_refused_by_the_files_name(run: RunStore) -> None:
+    begun = begun_experiment(run)
+    (run.folder / "experiment.lock.yaml").unlink()
+    with RunLock() as lock, pytest.raises(UsageError, match=r"experiment\.lock\.yaml is missing"):
+        resume(RunOptions(results=run.folder.parent, resume=RUN), begun, Redactor({}), lock)
+
+
+def test_a_finished_run_is_gone_on_with_only_where_points_were_lost(run: RunStore) -> None:
+    run.write_json("outcome.json", {"outcome": {"exit_code": 0}})
+    with pytest.raises(UsageError, match="is finished"):
+        _gone_on_with(run)
+    _cut(run.folder / f"{POINT}.jsonl")
+    assert len(_gone_on_with(run).done.points) == 5
+
+
+# -- what it may be gone on with
+
+LOCK: dict[str, Any] = {
+    "dynspec": "0.1.0",
+    "host": "gpu-1",
+    "kernel": "6.1",
+    "gpus": ["NVIDIA B200 (GPU-a), driver 580.1", "NVIDIA B200 (GPU-b), driver 580.1"],
+    "tree": {"path": "/venv/sglang", "version": "0.5.11", "baseline": "git 1a2b3c", "changed": 0},
+    "python": {"path": "/venv/bin/python3", "version": "3.12.3"},
+    "prompts_sha256": "a" * 64,
+    "files": {"srt/a.py": "b" * 64},
+    "patch_sets": {"dynamic": {"srt/a.py": "c" * 64}},
+    "arms": {"eagle3": {"args": {"tp": 8}, "patches": []}},
+}
+FATAL = [
+    (("tree", "version"), "0.5.12", "SGLang: 0.5.11, now 0.5.12"),
+    (("tree", "baseline"), "git 9f9f9f", "source of the tree: git 1a2b3c, now git 9f9f9f"),
+    (("tree", "changed"), 2, "hand-made changes of the tree: 0, now 2"),
+    (("python", "version"), "3.11.9", "Python: 3.12.3, now 3.11.9"),
+    (("prompts_sha256",), "d" * 64, "prompts: aaaaaaaaaaaa, now dddddddddddd"),
+    (("files", "srt/a.py"), "d" * 64, "file srt/a.py: bbbbbbbbbbbb, now dddddddddddd"),
+    (("patch_sets", "dynamic"), {"srt/a.py": "d" * 64}, "patch set dynamic: {'srt/a.py': 'cccccccccccc'}"),
+    (("arms", "eagle3", "args"), {"tp": 4}, "arguments of arm eagle3: {'args': {'tp': 8}"),
+    (("gpus",), LOCK["gpus"][:1], "GPUs: 2 x NVIDIA B200, now 1 x NVIDIA B200"),
+    (("gpus",), ["H200 (x), driver 580.1"] * 2, "GPUs: 2 x NVIDIA B200, now 2 x H200"),
+    (("gpus",), [word.replace("580.1", "590") for word in LOCK["gpus"]], "driver: 580.1, now 590"),
+]
+TOLD = [
+    (("host",), "gpu-2", "host: gpu-1, now gpu-2"),
+    (("kernel",), "6.8", "kernel: 6.1, now 6.8"),
+    (("dynspec",), "0.2.0", "dynspec: 0.1.0, now 0.2.0"),
+    (("tree", "path"), "/opt/sglang", "place of the tree: /venv/sglang, now /opt/sglang"),
+    (("gpus",), [re.sub(r"GPU-\w", "GPU-z", word) for word in LOCK["gpus"]], None),
+    (("files",), {"srt/other.py": "d" * 64}, None),
+    (("arms",), {}, None),
+]
+
+
+def _with(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    lock = copy.deepcopy(LOCK)
+    *parents, last = path
+    place = lock
+    for key in parents:
+        place = place[key]
+    place[last] = value
+    return lock
+
+
+def test_on_the_same_node_nothing_is_said() -> None:
+    found = changes(LOCK, LOCK)
+    assert (found.fatal, found.told) == ((), ())
+
+
+@pytest.mark.parametrize(("path", "value", "words"), FATAL)
+def test_a_change_that_decides_numbers_refuses_and_is_named(
+    path: tuple[str, ...], value: Any, words: str
+) -> None:
+    (told,) = changes(LOCK, _with(path, value)).fatal
+    assert told.startswith(words)
+
+
+@pytest.mark.parametrize(("path", "value", "words"), TOLD)
+def test_another_machine_of_the_same_kind_is_told_and_goes_on(
+    path: tuple[str, ...], value: Any, words: str | None
+) -> None:
+    found = changes(LOCK, _with(path, value))
+    assert (found.fatal, found.told) == ((), (words,) if words else ())
+
+
+def test_what_an_older_folder_does_not_say_is_not_compared() -> None:
+    assert changes({"host": "gpu-1"}, LOCK).fatal == ()
+
+
+def test_kept_points_are_never_mixed_with_points_of_another_setup(run: RunStore) -> None:
+    kept = look(run)
+    with pytest.raises(DoesNotFit, match="was measured on something else") as refused:
+        Resumed(RUN, run, kept, LOCK).check(_with(("tree", "version"), "0.5.12"))
+    assert refused.value.details == ("SGLang: 0.5.11, now 0.5.12",)
+    assert Resumed(RUN, run, begun=LOCK).check(_with(("tree", "version"), "0.5.12")) == ()
+
+
+def test_a_lock_file_without_its_block_is_told(run: RunStore) -> None:
+    assert stored_lock(run) == {}
+    (told,) = _gone_on_with(run).check(LOCK)
+    assert "does not say what the kept points were measured on" in told
+
+
+def test_prompts_are_told_apart_by_what_they_hold(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('"one"\n')
+    named = Prompts(source="file", path="prompts.jsonl")
+    before = digest_of(named, tmp_path)
+    file.write_text('"two"\n')
+    assert digest_of(named, tmp_path) != before
+    assert digest_of(Prompts(kinds=("coding",))) != digest_of(Prompts(kinds=("agentic",)))
+    file.unlink()
+    with pytest.raises(UsageError, match=r"cannot read .*prompts\.jsonl"):
+        digest_of(named, tmp_path)
+
+
+# -- who may go on with it
+
+
+def test_a_run_under_way_is_refused_by_pid_and_goes_on_undamaged(run: RunStore) -> None:
+    with RunLock() as first:
+        first.take(run.folder)
+        before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
+        with pytest.raises(NodeBusy, match=rf"is under way: pid {os.getpid()} on ") as refused:
+            _gone_on_with(run)
+        assert refused.value.exit_code == 3
+        assert before == {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
+    assert _gone_on_with(run).run_id == RUN
+
+
+def test_the_driver_of_a_run_is_known_while_its_process_lives(run: RunStore) -> None:
+    assert driver_of(run.folder) is None
+    with RunLock(detached=True) as lock:
+        lock.take(run.folder)
+        lock.take(run.folder)
+        driver = driver_of(run.folder)
+        assert driver is not None
+        assert (driver.pid, driver.detached) == (os.getpid(), True)
+    assert driver_of(run.folder) is None
+
+
+@pytest.mark.parametrize("told", ["", "{", "[]", '{"pid": "7", "host": 3, "detached": 1}'])
+def test_a_lock_that_is_held_counts_whatever_stands_in_its_file(run: RunStore, told: str) -> None:
+    with RunLock() as lock:
+        lock.take(run.folder)
+        (run.folder / FILE_NAME).write_text(told)
+        assert driver_of(run.folder) == Driver()
