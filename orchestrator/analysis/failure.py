@@ -22,7 +22,9 @@ LINE_CHARS = 300
 _PREFIX = re.compile(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?((?: [A-Z]{2,4}\d+)*)\] ?")
 _STAMP_INSIDE = re.compile(r"\S\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _BAR = re.compile(r"\d+/\d+ \[[^\]]*\]$")
-_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b")
+_EXCEPTION = re.compile(
+    r"^(?:[\w ]{1,40} hit an exception: )?(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)\b"
+)
 _SURVIVED = re.compile(
     r"Ignore import error|FutureWarning|DeprecationWarning|UserWarning|Falling back|falling back"
 )

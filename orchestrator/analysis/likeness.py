@@ -85,7 +85,7 @@ def _told(key: str, mine: object, theirs: object, against: str) -> str:
     both = f"{key} is {_short(mine)} here and {_short(theirs)} in {against}"
     if key in SPECULATION_ARGS:
         return f"{both}: SGLang chose so itself, as it does under speculation; to rule it out, set it in server.args"
-    return f"{both}, and the experiment sets it for neither: the arms were not set up alike"
+    return f"{both}, and the experiment sets it for neither: the arms were not set up alike; set it in server.args"
 
 
 def _short(value: object) -> str:
