@@ -7,3 +7,4 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 pytest.register_assert_rewrite("models", "fake_sglang", "world_v1", "world_v2")
+sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
