@@ -77,7 +77,7 @@ class ChatReader(Reader):
         choice = choices[0]
         finish = choice.get("finish_reason")
         if finish is not None:
-            self.finish = _text(finish)[:_WORD_LENGTH]
+            self.finish = _word(finish)
         pieces = [_text(piece) for piece in self._pieces(choice)]
         self._text += pieces
         return bool(pieces)
@@ -127,7 +127,7 @@ class GenerateReader(Reader):
         self.cached_tokens = _count(meta, "cached_tokens", self.cached_tokens)
         finish = meta.get("finish_reason")
         if finish is not None:
-            self.finish = _text(finish["type"] if isinstance(finish, dict) else finish)[:_WORD_LENGTH]
+            self.finish = _word(finish["type"] if isinstance(finish, dict) else finish)
             if self.finish == "abort" and isinstance(finish, dict) and finish.get("message"):
                 self.error = f"aborted: {finish['message']}"
         self._speculation(meta)
@@ -169,6 +169,11 @@ def reader_for(endpoint: str) -> Reader:
 def _count(source: "dict[str, Any]", key: str, known: Optional[int]) -> Optional[int]:
     value = source.get(key)
     return value if type(value) is int and 0 <= value <= _MOST_TOKENS else known
+
+
+def _word(value: Any) -> str:
+    """A reason to finish: one that is no plain word must not fill a record with the escapes of its letters."""
+    return "".join(char if " " <= char <= "~" else "?" for char in _text(value)[:_WORD_LENGTH])
 
 
 def _text(value: Any) -> str:

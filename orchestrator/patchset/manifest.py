@@ -136,6 +136,11 @@ def read_manifest(text: str, where: str) -> Manifest:
     except ValidationError as error:
         details = tuple(_line(item) for item in error.errors())
         raise PatchLoadError(f"{where}: {len(details)} thing(s) wrong", details=details) from error
+    except UnicodeEncodeError as error:  # "\ud800" in YAML
+        half = error.object[error.start]
+        raise PatchLoadError(
+            f"{where}: {half!r} is half a character and can't be written to a file"
+        ) from error
 
 
 def _line(item: Any) -> str:

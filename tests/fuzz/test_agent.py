@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from orchestrator.agent import pack, story, verbs, wire
 from tests.agent.client import Client, Json, alive, change
 from tests.agent.conftest import BANNER, Node
 from tests.fuzz.budget import fuzzed
-from tests.fuzz.strategies import ODD_NUMBERS, ODD_TEXTS, json_values, with_odd_values
+from tests.fuzz.strategies import ODD_TEXTS, json_values, name, number, with_odd_values
 
 EXCEPTION = re.compile(r"(\w*Error|Exception|Traceback)\b")
 
@@ -75,18 +76,24 @@ def test_any_line_gets_one_reply_and_the_agent_lives(client: Client, line: bytes
 
 
 # Words that stay inside the test's own node: a drawn path must lead nowhere else.
-WORDS = st.sampled_from([text for text in ODD_TEXTS if not text.startswith("/")]) | st.text(
-    st.characters(exclude_characters="/"), max_size=12
-)
-ODD = (
-    st.none()
-    | st.booleans()
-    | st.sampled_from(ODD_NUMBERS)
-    | st.floats()
-    | WORDS
-    | st.lists(WORDS, max_size=3)
-    | st.dictionaries(WORDS, WORDS, max_size=2)
-)
+WORDS = [text for text in ODD_TEXTS if not text.startswith("/")]
+
+
+def word(random: Random) -> str:
+    return random.choice(WORDS) if random.random() < 0.5 else name(random, 12).replace("/", "")
+
+
+def odd(random: Random) -> Any:
+    words = [word(random) for _ in range(random.randint(0, 3))]
+    values = [
+        None,
+        random.random() < 0.5,
+        number(random),
+        word(random),
+        words,
+        dict.fromkeys(words, word(random)),
+    ]
+    return random.choice(values)
 
 
 def requests(node: Node) -> dict[str, Json]:
@@ -133,7 +140,7 @@ def test_odd_arguments_get_one_reply_and_change_nothing(
     node: Node, client: Client, drawn: st.DataObject
 ) -> None:
     verb, good = drawn.draw(st.sampled_from(list(requests(node).items())))
-    args = drawn.draw(with_odd_values(good, ODD))
+    args = drawn.draw(with_odd_values([good], odd))
     if verb == "guard" and isinstance(args, dict):
         args["lease_s"] = "never"  # one that stands is tested below
     before = node.files()
@@ -194,7 +201,7 @@ def test_odd_deeds_are_refused_in_words_and_the_guardian_lives(
     node: Node, run: Client, drawn: st.DataObject
 ) -> None:
     verb, good = drawn.draw(st.sampled_from(list(deeds(node).items())))
-    args = drawn.draw(with_odd_values(good, ODD))
+    args = drawn.draw(with_odd_values([good], odd))
     others = {path: found for path, found in node.files().items() if path != str(node.banner)}
     check_reply(reply_to(run, verb, args))
     files = node.files()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from orchestrator.config import load_experiment
 from orchestrator.errors import ExperimentError
 from tests.fuzz.budget import fuzzed
-from tests.fuzz.strategies import ODD_TEXTS, damaged, json_values, texts, with_odd_values
+from tests.fuzz.strategies import ODD_TEXTS, as_yaml, damaged, texts, texts_of, with_odd_values
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [path.read_text() for path in sorted(ROOT.glob("experiments/**/*.yaml"))]
@@ -63,7 +63,7 @@ def read(text: str, *words: str) -> None:
 
 
 @fuzzed()
-@given(st.one_of(texts(), st.text(st.sampled_from("abc:-[]{}#&*!|>'\"%@`\n\t ,?~0123"), max_size=200)))
+@given(st.one_of(texts(), texts_of("abc:-[]{}#&*!|>'\"%@`\n\t ,?~0123", 200)))
 def test_any_text_is_read_or_refused_in_words(text: str) -> None:
     read(text)
 
@@ -75,12 +75,9 @@ def test_a_damaged_experiment_is_read_or_refused_in_words(text: str) -> None:
 
 
 @fuzzed(0.5)
-@given(st.sampled_from(TREES).flatmap(lambda tree: with_odd_values(tree, json_values())))
+@given(with_odd_values(TREES))
 def test_an_experiment_with_odd_values_is_read_or_refused_in_words(tree: object) -> None:
-    try:
-        text = yaml.safe_dump(tree, allow_unicode=True)
-    except yaml.YAMLError:
-        return
+    text = as_yaml(tree)
     read(text)
 
 

@@ -8,6 +8,8 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from orchestrator.agent import apply, journal, procs, recovery, story
 from orchestrator.agent.journal import Journal
 from orchestrator.agent.wire import AgentError, sha256_hex
 from tests.fuzz.budget import fuzzed
-from tests.fuzz.strategies import ODD_TEXTS, damaged, json_values, with_odd_values
+from tests.fuzz.strategies import ODD_TEXTS, damaged, json_value, with_odd_values
 
 RUN = "run-1"
 BEFORE, AFTER, NEW, FOREIGN = b"before\n", b"after\n", b"new\n", b"not ours\n"
@@ -114,10 +116,13 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("journal"))
-    yield made
-    made.close()
+def world() -> Iterator[World]:
+    """In memory where there is such a place: thousands of recoveries sync, and no disk has to prove itself here."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(prefix="dynspec-", dir=memory if memory.is_dir() else None) as folder:
+        made = World(Path(folder))
+        yield made
+        made.close()
 
 
 def recover_files(world: World, data: bytes) -> str:
@@ -208,10 +213,14 @@ def test_records_with_odd_values_touch_only_what_the_run_changed(world: World, d
     bystander = procs.identity_of(world.bystander.pid)
     assert bystander is not None
     precious = [str(path) for path in (world.folder / "precious").rglob("*")] + [str(world.folder / "empty")]
-    odd = json_values() | st.sampled_from(
-        [*precious, str(world.package / "other.py"), list(bystander), bystander[0], "/", "/tmp", "0" * 64]
-    )
-    records = drawn.draw(with_odd_values(world.records, odd))
+    # A pid with its exact start time is an identity: no damage makes one, and nobody else can write the file.
+    nearly = [bystander[0], bystander[1] + 1]
+    hostile = [*precious, str(world.package / "other.py"), nearly, bystander[0], "/", "/tmp", "0" * 64]
+
+    def odd(random: Random) -> Any:
+        return random.choice(hostile) if random.random() < 0.5 else json_value(random)
+
+    records = drawn.draw(with_odd_values([world.records], odd))
     recover_files(world, lines_of(records) if isinstance(records, list) else lines_of([records]))
 
 
