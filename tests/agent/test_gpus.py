@@ -409,12 +409,17 @@ def test_memory_that_lingers_is_waited_for_with_a_limit_and_numbers(node: Node, 
 
 
 def test_samples_are_taken_until_they_are_stopped(node: Node, client: Client) -> None:
-    node.fake_tool("echo '0, GPU-0, 37, 1200, 350.10, 1980, 61'; echo '1, GPU-1, 0, 3, [N/A], 210, 30'")
+    """The guardian itself stands for its server on the GPU; this process is somebody else's."""
+    node.fake_tool(
+        f"""case "$1" in --query-compute-apps*) echo "GPU-0, $PPID"; echo "GPU-0, {os.getpid()}"; exit;; esac
+        echo '0, GPU-0, 37, 1200, 350.10, 1980, 61'; echo '1, GPU-1, 0, 3, [N/A], 210, 30'"""
+    )
     path = node.workdir / "run-1" / "logs" / "gpu.csv"
     assert client.ask("sample", interval_s=0.1, path=str(path))["note"] is None
     lines = eventually(lambda: (found := path.read_text().splitlines()) and len(found) > 6 and found)
     client.ask("sample", interval_s=1, path=None)
     assert lines[0].startswith("utc_s,elapsed_s,foreign_pids,xids,index,uuid,utilization.gpu,memory.used")
+    assert lines[1].split(",")[2] == str(os.getpid())
     assert lines[1].split(",")[4:] == ["0", "GPU-0", "37", "1200", "350.10", "1980", "61"]
     size = path.stat().st_size
     time.sleep(0.3)
