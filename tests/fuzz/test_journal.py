@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -27,6 +28,10 @@ BEFORE, AFTER, NEW, FOREIGN = b"before\n", b"after\n", b"new\n", b"not ours\n"
 Json = dict[str, Any]
 
 
+def sleeper(mark: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sleep", "3600"], start_new_session=True, env={"DYNSPEC_RUN": mark})
+
+
 class World:
     """A run that was cut off with its patch set in place and its server running, beside what belongs to others."""
 
@@ -41,10 +46,9 @@ class World:
         (folder / "empty").mkdir()
         (folder / "precious" / "backup").mkdir(parents=True)
         (folder / "precious" / "backup" / "data").write_bytes(FOREIGN)
-        self.server, self.bystander = (
-            subprocess.Popen(["sleep", "3600"], start_new_session=True, env={"DYNSPEC_RUN": mark})
-            for mark in (self.mark, "another.run")
-        )
+        self.server = sleeper(self.mark)
+        time.sleep(0.03)  # not in the same clock tick: pid and start time are what tells processes apart
+        self.bystander = sleeper("another.run")
         self.patched.write_bytes(BEFORE)
         self.path = self._cut_off_run()
         self.original = self.path.read_bytes()
