@@ -138,8 +138,7 @@ class TestSet:
             ("sweep.repeat=1", "--set sweep.repeat: unknown key; did you mean `repeats`?"),
             (
                 "server.port=030000",
-                "--set server.port: `030000` is read as the number 12288; write a plain decimal number, "
-                'or "030000" for the text',
+                "--set server.port: `030000` is read as the number 12288; write 30000 for the number",
             ),
             ("name.first=a", "--set name.first: `name` is not a mapping, so nothing can be set below it"),
             ("node.gpus=[0", "--set node.gpus: not YAML: did not find expected ',' or ']'"),

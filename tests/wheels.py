@@ -10,6 +10,7 @@ import functools
 import hashlib
 import json
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -111,7 +112,8 @@ def flags_of(version: str) -> dict[str, Flag]:
 
 
 def history_data(versions: Iterable[str]) -> dict[str, object]:
-    """What `orchestrator/server_flags/history.json` holds: flags that not all releases have."""
+    """What `orchestrator/server_flags/history.json` holds: the names of all flags, and which releases had those that
+    not all of them have."""
     flags = {version: flags_of(version) for version in versions}
     spans: dict[str, tuple[str, str]] = {}
     for name in sorted({name for known in flags.values() for name in known}):
@@ -121,13 +123,15 @@ def history_data(versions: Iterable[str]) -> dict[str, object]:
     instead = {
         name: flag.instead for known in flags.values() for name, flag in sorted(known.items()) if flag.instead
     }
-    return {"releases": list(flags), "spans": spans, "instead": instead}
+    always = sorted(set.intersection(*(set(known) for known in flags.values())))
+    return {"releases": list(flags), "always": always, "spans": spans, "instead": instead}
 
 
 def history_text() -> str:
     """The text of `history.json`, one flag a line."""
     data = history_data((*TWO_WORKERS, *LATER))
-    parts = [f' "releases": {json.dumps(data["releases"])}']
+    names = textwrap.fill(json.dumps(data["always"]), 118, break_on_hyphens=False, subsequent_indent="  ")
+    parts = [f' "releases": {json.dumps(data["releases"])}', f' "always": {names}']
     for key in ("spans", "instead"):
         rows = ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(data[key].items()))
         parts.append(f' "{key}": {{\n{rows}\n }}')

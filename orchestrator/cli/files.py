@@ -20,8 +20,9 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Checked:
         raise UsageError(f"no file {path}", help=_nearby(path)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} can't be read: {error}") from None
-    names = [patch.name for patch in available_patches()]
-    return load_experiment(text, name=str(path), overrides=overrides, patches=names)
+    carried = available_patches()
+    names, flags = [patch.name for patch in carried], [flag for patch in carried for flag in patch.flags]
+    return load_experiment(text, name=str(path), overrides=overrides, patches=names, flags=flags)
 
 
 def write(path: Path, text: str) -> None:

@@ -18,7 +18,7 @@ from orchestrator.model.speculation import (
     threshold,
 )
 
-_SGLANG = "sglang.launch_server"
+SGLANG = "sglang.launch_server"
 _NEEDS_DRAFT = ("EAGLE", "EAGLE3", "STANDALONE", "DFLASH")  # NEXTN, NGRAM and others bring their own
 _LOOPBACK = ("127.0.0.1", "localhost", "0.0.0.0", "::")
 
@@ -61,7 +61,7 @@ def _arm_faults(
         yield from _gpu_faults(arm, len(node.gpus))
     spelling = list(_spelling_faults(arm))
     yield from spelling
-    if server.module == _SGLANG and not spelling:
+    if server.module == SGLANG and not spelling:
         yield from _sglang_faults(arm)
 
 
@@ -138,10 +138,12 @@ def check_sweep(sweep: Sweep, arms: Iterable[Arm], root: TreeNode, problems: Pro
             problems.add(place(root, "sweep", "prompts"), "sweep.prompts", text)
 
 
-def warnings(arms: tuple[Arm, ...], sweep: Sweep, root: TreeNode) -> Iterator[Problem]:
-    """What runs, and may not mean what its author thinks."""
+def warnings(
+    arms: tuple[Arm, ...], sweep: Sweep, root: TreeNode, hints: Iterable[Fault] = ()
+) -> Iterator[Problem]:
+    """What runs, and may not mean what its author thinks. `hints`: further ones, by key path in the file."""
     shared = made_by_preset(root)
-    said: dict[Problem, None] = {}
+    said = {Problem(place(root, *path), ".".join(path), text): None for path, text in hints}
     for keys, text in _notes(arms, sweep):
         path = ("arms", *keys[2:]) if shared and keys[0] == "arms" else keys
         said[Problem(place(root, *path), ".".join(path), text)] = None

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from orchestrator.config.scalars import NULL, Null, Refused, describe, kind_of, read_plain, shorten
+from orchestrator.config.scalars import NULL, Null, Refused, Takes, describe, kind_of, read_plain, shorten
 from orchestrator.config.tree import ListNode, Problems, ScalarNode, TreeNode
 
 Json = dict[str, object]
@@ -34,12 +34,14 @@ class Kind(Protocol):
         ...
 
 
-def plain(node: TreeNode, path: str, problems: Problems, wanted: str) -> str | int | float | bool | Bad:
-    """A scalar that YAML 1.1 and 1.2 read alike, or BAD."""
+def plain(
+    node: TreeNode, path: str, problems: Problems, wanted: str, takes: Takes
+) -> str | int | float | bool | Bad:
+    """A scalar that YAML 1.1 and 1.2 read alike, or BAD. `takes`: what of it may be of use here, for the advice."""
     if not isinstance(node, ScalarNode):
         problems.add(node.where, path, f"{describe(node)} where {wanted} is wanted")
         return BAD
-    value = read_plain(node)
+    value = read_plain(node, takes, wanted)
     if isinstance(value, Refused):
         problems.add(node.where, path, value.text)
         return BAD
@@ -68,19 +70,30 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(names)}" if names else ""
 
 
+def too_long(name: str, longest: int) -> str:
+    """Of names with a limit (0: none); empty where it holds."""
+    if not longest or len(name) <= longest:
+        return ""
+    return f"{len(name)} characters; a name has at most {longest}"
+
+
 @dataclass(frozen=True)
 class Text:
-    """Text. `pattern` is a whole match with `pattern_words` for people; `home` lets a bare `~` mean the home folder."""
+    """Text. `pattern` is a whole match with `pattern_words` for people; `home` lets a bare `~` mean the home folder.
+
+    `longest`: characters that `pattern` takes at most, for a message that says so.
+    """
 
     what: str = "text"
     pattern: str = ""
     pattern_words: str = ""
     home: bool = False
+    longest: int = 0
 
     def read(self, node: TreeNode, path: str, problems: Problems) -> str | Bad:
         if self.home and isinstance(node, ScalarNode) and node.text == "~":
             return "~"
-        value = plain(node, path, problems, self.what)
+        value = plain(node, path, problems, self.what, ("text",))
         if isinstance(value, Bad):
             return BAD
         if not isinstance(value, str):
@@ -88,6 +101,9 @@ class Text:
             return wrong(node, path, problems, self.what, f'write "{shorten(node.text)}" for the text')
         if not value.strip() or "\0" in value:
             problems.add(node.where, path, f"empty where {self.what} is wanted")
+            return BAD
+        if fault := too_long(value, self.longest):
+            problems.add(node.where, path, fault)
             return BAD
         if self.pattern and not re.fullmatch(self.pattern, value):
             return wrong(node, path, problems, self.what, self.pattern_words)
@@ -108,7 +124,7 @@ class Choice:
     options: tuple[str, ...]
 
     def read(self, node: TreeNode, path: str, problems: Problems) -> str | Bad:
-        value = plain(node, path, problems, f"one of {', '.join(self.options)}")
+        value = plain(node, path, problems, f"one of {', '.join(self.options)}", ())
         if isinstance(value, Bad):
             return BAD
         if value not in self.options:
@@ -128,7 +144,7 @@ class Choice:
 @dataclass(frozen=True)
 class Flag:
     def read(self, node: TreeNode, path: str, problems: Problems) -> bool | Bad:
-        value = plain(node, path, problems, "true or false")
+        value = plain(node, path, problems, "true or false", ("flag",))
         if isinstance(value, bool | Bad):
             return value
         return wrong(node, path, problems, "true or false")
@@ -149,12 +165,12 @@ class Whole:
     what: str = "a whole number"
 
     def read(self, node: TreeNode, path: str, problems: Problems) -> int | Bad:
-        value = plain(node, path, problems, self.what)
+        value = plain(node, path, problems, self.what, ("number",))
         if isinstance(value, Bad):
             return BAD
         if isinstance(value, bool) or not isinstance(value, int):
-            quoted = isinstance(node, ScalarNode) and node.quoted and node.text.isdigit()
-            return wrong(node, path, problems, self.what, "write it without quotes" if quoted else "")
+            digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16
+            return wrong(node, path, problems, self.what, f"write {int(value)}" if digits else "")
         if self.low == self.high and value != self.low:
             return wrong(node, path, problems, self.what)
         if not self.low <= value <= self.high:
@@ -177,7 +193,7 @@ class Real:
     high: float
 
     def read(self, node: TreeNode, path: str, problems: Problems) -> float | Bad:
-        value = plain(node, path, problems, "a number")
+        value = plain(node, path, problems, "a number", ("number",))
         if isinstance(value, Bad):
             return BAD
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -214,7 +230,7 @@ class Measure:
             as_read = describe(node)
             problems.add(node.where, path, f"`{shorten(node.text)}` is read as {as_read}; write {wanted}")
             return BAD
-        value = plain(node, path, problems, wanted)
+        value = plain(node, path, problems, wanted, ())
         if isinstance(value, Bad):
             return BAD
         match = re.fullmatch(self.pattern, value) if isinstance(value, str) else None

@@ -7,8 +7,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.config.arms import complete_arms
-from orchestrator.config.checks import check_arms, check_node, check_sweep, warnings
+from orchestrator.config.checks import SGLANG, check_arms, check_node, check_sweep, warnings
 from orchestrator.config.features import UNSUPPORTED, Lacking, refuse_lacking
+from orchestrator.config.flag_names import flag_hints
 from orchestrator.config.parse import dump_tree, parse_tree
 from orchestrator.config.scalars import shorten
 from orchestrator.config.secrets import hide, secret_value
@@ -42,11 +43,13 @@ def load_experiment(
     name: str,
     overrides: Sequence[str] = (),
     patches: Collection[str] | None = None,
+    flags: Collection[str] = (),
     lacking: tuple[Lacking, ...] = UNSUPPORTED,
 ) -> Checked:
     """Check `text` (called `name` in messages) with `--set` words `key.path=value` laid over it.
 
-    `patches`: names of the carried patches, or None to leave patch names unchecked. Raises ExperimentError with
+    `patches`: names of the carried patches, or None to leave patch names unchecked; `flags`: server flags that they
+    add. Raises ExperimentError with
     one line per problem. `Experiment.source` is YAML that means the same, overrides included.
     """
     problems = Problems()
@@ -57,7 +60,7 @@ def load_experiment(
         _override(root, word, problems)
     refuse_lacking(root, lacking, problems)
     _refuse_secrets(root, "", problems)
-    checked = _check(root, patches, problems)
+    checked = _check(root, patches, flags, problems)
     if checked is None or problems:
         raise _error(problems, name)
     source = f"# with {' '.join(_set_keys(overrides))}\n{dump_tree(root)}" if overrides else text
@@ -128,7 +131,9 @@ def _refuse_secrets(node: TreeNode, path: str, problems: Problems) -> None:
             _refuse_secrets(entry.value, place, problems)
 
 
-def _check(root: MapNode, patches: Collection[str] | None, problems: Problems) -> Checked | None:
+def _check(
+    root: MapNode, patches: Collection[str] | None, flags: Collection[str], problems: Problems
+) -> Checked | None:
     """Values by the tables, then what only shows across keys. Cross checks run on whatever parts are right."""
     values = EXPERIMENT.read_good(root, "", problems)
     values.pop("lock", None)
@@ -147,4 +152,5 @@ def _check(root: MapNode, patches: Collection[str] | None, problems: Problems) -
     if problems:
         return None
     experiment = Experiment(**values)
-    return Checked(experiment, tuple(map(str, warnings(arms, experiment.sweep, root))))
+    hints = flag_hints(arms, root, flags) if server.module == SGLANG else ()
+    return Checked(experiment, tuple(map(str, warnings(arms, experiment.sweep, root, hints))))

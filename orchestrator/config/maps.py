@@ -37,11 +37,7 @@ class ArgsMap:
             elif is_null(entry.value):
                 values[name] = None
             elif secret_name(name) or _holds_secret(entry.value):
-                problems.add(
-                    entry.value.where,
-                    where,
-                    "a secret on a command line shows in the process list; leave it out",
-                )
+                problems.add(entry.value.where, where, _how_arg(name))
             else:
                 value = _arg(entry.value, where, problems)
                 if not isinstance(value, Bad):
@@ -60,6 +56,16 @@ class ArgsMap:
 
     def spell(self, value: object) -> object:
         return value
+
+
+def _how_arg(name: str) -> str:
+    own = name in ("api-key", "admin-api-key")
+    leave = "leave it out: dynspec needs none on the node's loopback" if own else "leave it out"
+    variable = "HF_TOKEN" if own else re.sub(r"\W", "_", name).upper()
+    return (
+        f"a secret on a command line shows in the process list; {leave}. What the server reads from its environment "
+        f"goes into server.env by reference, such as {{{variable}: {{from_env: {variable}}}}}"
+    )
 
 
 def _flag_help(name: str) -> str:
@@ -97,7 +103,7 @@ def _arg(node: TreeNode, path: str, problems: Problems) -> ArgValue | Bad:
 
 
 def _word(node: ScalarNode, path: str, problems: Problems, *, in_list: bool) -> Scalar | Bad:
-    value = read_plain(node)
+    value = read_plain(node, ("number", "text") if in_list else ("number", "switch", "text"))
     if isinstance(value, Refused):
         problems.add(node.where, path, value.text)
         return BAD
@@ -169,7 +175,7 @@ def _env(name: str, node: TreeNode, path: str, problems: Problems) -> str | Secr
         return BAD
     if isinstance(node, ListNode):
         return wrong(node, path, problems, "text")
-    value = read_plain(node)
+    value = read_plain(node, ("text",))
     if isinstance(value, Refused):
         problems.add(node.where, path, value.text)
         return BAD

@@ -7,7 +7,9 @@ differently is refused, whatever type is wanted. `030000`, `12:30`, `no`, `1e-3`
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import yaml
 
@@ -32,6 +34,10 @@ class Null:
 
 NULL = Null()
 Plain = str | int | float | bool | Null
+Takes = Sequence[
+    Literal["text", "number", "flag", "switch"]
+]  # what a place can hold, for the advice in a refusal
+ALL: Takes = ("number", "flag", "text")
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,11 @@ def kind_of(node: ScalarNode) -> str:
     return "str" if node.quoted else implicit_kind(node.text)
 
 
-def read_plain(node: ScalarNode) -> Plain | Refused:
-    """The value of a scalar, or why it is refused. A float keeps its value, not its text."""
+def read_plain(node: ScalarNode, takes: Takes = ALL, wanted: str = "") -> Plain | Refused:
+    """The value of a scalar, or why it is refused. A float keeps its value, not its text.
+
+    `takes`: what the place can hold, so that the refusal advises nothing else; `wanted`: that in words.
+    """
     if node.quoted:
         return node.text
     text = node.text
@@ -65,29 +74,51 @@ def read_plain(node: ScalarNode) -> Plain | Refused:
         return Refused("`~` is null in YAML; write null to remove the key, or '~' for the home folder")
     if kind_of(node) == "str" and not _NUMBER_1_2.fullmatch(text):
         return text
-    return Refused(_surprise(node))
+    ways = [way for kind in takes if (way := _WAYS[kind](node))]
+    how = f"write {', or '.join(ways)}" if ways else f"{wanted or 'another value'} is wanted"
+    return Refused(f"{_surprise(node)}; {how}")
 
 
 def _surprise(node: ScalarNode) -> str:
     text, kind = shorten(node.text), kind_of(node)
-    quoted = f'"{text}"'
-    if kind == "bool":
-        return f"`{text}` is read as {_as_read(node)}; write true or false, or {quoted} for the text"
-    if kind == "timestamp":
-        return f"`{text}` is read as a date; write {quoted} for the text"
     if kind == "str":
-        plain = _plain_number(node.text)
-        number = f"write {plain} for the number" if plain else "write the number without leading zeros"
-        read = f"`{text}` is read as text here and as a number by other YAML readers"
-        return f"{read}; {number}, or {quoted} for the text"
-    if kind in ("int", "float"):
-        return f"`{text}` is read as {_as_read(node)}; write a plain decimal number, or {quoted} for the text"
-    return f"`{text}` has a meaning of its own in YAML; write {quoted} for the text"
+        return f"`{text}` is read as text here and as a number by other YAML readers"
+    if kind in ("int", "float", "bool", "timestamp"):
+        return f"`{text}` is read as {_as_read(node)}"
+    return f"`{text}` has a meaning of its own in YAML"
+
+
+def _as_number(node: ScalarNode) -> str:
+    kind = kind_of(node)
+    if kind not in ("str", "int", "float"):
+        return ""
+    plain = _plain_number(node.text)
+    if plain:
+        return f"{plain} for the number"
+    return "the number without leading zeros" if kind == "str" else "a plain decimal number"
+
+
+def _as_flag(node: ScalarNode) -> str:
+    return "true or false" if kind_of(node) == "bool" else ""
+
+
+def _as_switch(node: ScalarNode) -> str:
+    """A server's flag is there or not; it has no false."""
+    if kind_of(node) != "bool":
+        return ""
+    return "true for the bare flag" if _as_read(node) == "the boolean true" else "null for no such flag"
+
+
+def _as_text(node: ScalarNode) -> str:
+    return f'"{shorten(node.text)}" for the text'
+
+
+_WAYS = {"number": _as_number, "flag": _as_flag, "switch": _as_switch, "text": _as_text}
 
 
 def _plain_number(text: str) -> str:
     try:
-        value = float(text)
+        value = float(int(text, 16) if re.fullmatch(r"[-+]?0x[0-9a-fA-F]{1,12}", text) else text)
     except ValueError:
         return ""
     if abs(value) >= 1e15:

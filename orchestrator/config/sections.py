@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.config.kinds import BAD, Bad, Json, Kind, is_null, nearest, wrong
+from orchestrator.config.kinds import BAD, Bad, Json, Kind, is_null, nearest, too_long, wrong
 from orchestrator.config.scalars import Refused, kind_of, read_plain, shorten
 from orchestrator.config.tree import Entry, MapNode, Problems, TreeNode
 
@@ -139,6 +139,7 @@ class MapOf:
     item: Kind
     what: str
     name_pattern: str
+    longest: int
 
     def read(self, node: TreeNode, path: str, problems: Problems) -> dict[str, Any] | Bad:
         import re
@@ -152,11 +153,8 @@ class MapOf:
         for entry in unique_entries(node, path, problems):
             name = entry.key.text
             if not re.fullmatch(self.name_pattern, name):
-                problems.add(
-                    entry.key.where,
-                    join(path, shorten(name)),
-                    "a name of letters, digits, `-` and `_` is wanted",
-                )
+                fault = too_long(name, self.longest) or "a name of letters, digits, `-` and `_` is wanted"
+                problems.add(entry.key.where, join(path, shorten(name)), fault)
             elif not is_null(entry.value):
                 values[name] = self.item.read(entry.value, join(path, name), problems)
         return BAD if any(isinstance(value, Bad) for value in values.values()) else values

@@ -22,6 +22,7 @@ from orchestrator.config.kinds import (
     duration,
 )
 from orchestrator.config.maps import ArgsMap, EnvMap
+from orchestrator.config.paths import NodePath, WorkPath
 from orchestrator.config.preset import ArmsChoice, RawArm
 from orchestrator.config.sections import Field, MapOf, Section
 from orchestrator.config.special import GpuChoice, LoadChoice, PromptsChoice
@@ -44,12 +45,15 @@ GATE_METRICS = (
     "accept_length",
     *(f"{name}{end}" for name in ("ttft", "tpot", "e2e") for end in ("", "_p50", "_p90", "_p95", "_p99")),
 )
-NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+LONGEST_NAME = 64
+NAME = rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{LONGEST_NAME - 1}}}"
 _DOTTED = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 _VERSION = "1, the version that this dynspec reads,"
 _PATH = Text("a path", home=True)
 _PATCHES = ListOf(
-    Text("a patch name", NAME, "dynspec patch list shows the names"), "patch names", unique=True
+    Text("a patch name", NAME, "dynspec patch list shows the names", longest=LONGEST_NAME),
+    "patch names",
+    unique=True,
 )
 
 
@@ -84,9 +88,14 @@ NODE = Section(
     Node,
     (
         Field("host", Text("a host"), "a Host of ~/.ssh/config, user@host[:port], or local", required=True),
-        Field("python", _PATH, "the interpreter that serves, on the node; never guessed", required=True),
-        Field("cwd", _PATH, "the folder the server is started in, on the node"),
-        Field("workdir", _PATH, "logs and backups on the node"),
+        Field(
+            "python",
+            NodePath(bare=True),
+            "the interpreter that serves, on the node; never guessed",
+            required=True,
+        ),
+        Field("cwd", NodePath(), "the folder the server is started in, on the node"),
+        Field("workdir", WorkPath(), "logs and backups on the node; a folder for dynspec alone"),
         Field("gpus", GpuChoice(), "GPUs the server may use"),
         Field(
             "free",
@@ -152,7 +161,7 @@ ARM = Section(
     (
         Field(
             "extends",
-            Text("an arm name", NAME),
+            Text("an arm name", NAME, longest=LONGEST_NAME),
             "another arm whose args, env and patches this one starts from",
         ),
         Field(
@@ -162,7 +171,7 @@ ARM = Section(
         Field("patches", _PATCHES, "patches in the tree of this arm's boots, instead of inherited ones"),
     ),
 )
-ARMS = ArmsChoice(MapOf(ARM, "arms", NAME))
+ARMS = ArmsChoice(MapOf(ARM, "arms", NAME, LONGEST_NAME))
 
 SWEEP = Section(
     Sweep,
@@ -248,7 +257,10 @@ EXPERIMENT = Section(
             required=True,
         ),
         Field(
-            "name", Text("a name", NAME, "letters, digits, - and _"), "names the run folders", required=True
+            "name",
+            Text("a name", NAME, "letters, digits, - and _, not - or _ first", longest=LONGEST_NAME),
+            "names the run folders",
+            required=True,
         ),
         Field("node", NODE, NODE.doc, required=True),
         Field("server", SERVER, SERVER.doc, required=True),

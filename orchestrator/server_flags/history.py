@@ -13,12 +13,18 @@ from importlib import resources
 class History:
     """`spans`: option string -> first and last release that had it, of `releases` (those that were read).
 
-    `instead`: option string -> what a later release says to use in its place.
+    `instead`: option string -> what a later release says to use in its place. `always`: option strings of all releases.
     """
 
     releases: tuple[str, ...]
     spans: Mapping[str, tuple[str, str]]
     instead: Mapping[str, str]
+    always: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every option string that any of the releases has."""
+        return self.always | frozenset(self.spans)
 
     def note(self, flag: str) -> str:
         """One clause on where `flag` exists; empty when nothing is known."""
@@ -35,4 +41,4 @@ def flag_history() -> History:
     """The history that comes with the package."""
     data = json.loads(resources.files(__package__).joinpath("history.json").read_text(encoding="utf-8"))
     spans = {name: (first, last) for name, (first, last) in data["spans"].items()}
-    return History(releases=tuple(data["releases"]), spans=spans, instead=data["instead"])
+    return History(tuple(data["releases"]), spans, data["instead"], frozenset(data["always"]))
