@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
+from orchestrator.cli import main
 from orchestrator.model.result import Outcome
 from orchestrator.runner.gating import good_runs, pointer, remember_good
 from orchestrator.runner.results import conclude, keep_as_good, write_reports
@@ -21,14 +25,23 @@ OK = Outcome(0, "ok", "", True, "", "")
 
 
 def dynspec(results: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-c",
-        "from orchestrator.cli import main; main()",
-        *words,
-        "--results",
-        str(results),
-    ]
+    """The command line from its words to its exit code, inside this process: starting one costs most of a second."""
+    out, err, before = io.StringIO(), io.StringIO(), sys.argv
+    sys.argv = ["dynspec", *words, "--results", str(results)]
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            main()
+    except SystemExit as ended:
+        return subprocess.CompletedProcess(sys.argv, int(ended.code or 0), out.getvalue(), err.getvalue())
+    finally:
+        sys.argv = before
+    raise AssertionError("main always exits")
+
+
+def dynspec_process(results: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The same as a process of its own, as a CI job sees it."""
+    source = "from orchestrator.cli import main; main()"
+    command = [sys.executable, "-c", source, *words, "--results", str(results)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
@@ -54,7 +67,7 @@ class TestGate:
 
     def test_a_slower_arm_is_a_regression_and_the_reference_stays(self, good, tmp_path):
         store = write_run(tmp_path, "20260102-000000-trial-0002", rate=slower)
-        done = dynspec(tmp_path, "gate", store.run_id, "--against", "last-good")
+        done = dynspec_process(tmp_path, "gate", store.run_id, "--against", "last-good")
         assert done.returncode == 5
         assert "eagle3: REGRESSION, 10." in done.stdout
         assert "baseline: passed" in done.stdout
@@ -107,8 +120,6 @@ class TestGate:
         assert len(json.loads(done.stdout)["references"]) == 5
 
     def test_a_reference_that_was_deleted_is_no_reference(self, good, tmp_path):
-        import shutil
-
         store = write_run(tmp_path, "20260102-000000-trial-0002")
         shutil.rmtree(good.folder)
         assert "has passed yet" in dynspec(tmp_path, "gate", store.run_id).stderr

@@ -185,6 +185,23 @@ def test_boots_needed_and_the_smallest_difference_fit_together():
     assert stats.detectable(0.02, needed) <= stats.EFFECT < stats.detectable(0.02, needed - 1)
 
 
+@pytest.mark.parametrize("sd", [0.004, 0.02])
+def test_the_boots_that_are_said_to_be_needed_find_3_percent_as_often_as_said(sd):
+    """By simulation: arms that truly differ by 3 %, each with as many boots as were asked for, and with fewer."""
+    rng, tries = random.Random(5), 1000
+
+    def found(boots: int) -> float:
+        hits = 0
+        for _ in range(tries):
+            arms = [[rng.gauss(level, sd) for _ in range(boots)] for level in (math.log(1.03), 0.0)]
+            hits += stats.welch(*arms).p < stats.ALPHA
+        return hits / tries
+
+    needed, chance = stats.boots_needed(sd), 1.96 * math.sqrt(0.8 * 0.2 / tries)
+    assert found(needed) == pytest.approx(stats.power(sd, needed), abs=chance)
+    assert found(needed - 1) == pytest.approx(stats.power(sd, needed - 1), abs=chance)
+
+
 def test_a_hopelessly_noisy_node_needs_more_boots_than_anyone_will_run():
     assert stats.boots_needed(0.5) is None
     assert stats.power(0.02, 1) is None

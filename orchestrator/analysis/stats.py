@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from orchestrator.model.result import Interval
@@ -18,6 +19,7 @@ ALPHA = 0.05
 POWER = 0.80
 EFFECT = 1.03  # the difference that "needs n more boots" speaks of
 MOST_BOOTS = 100
+SPLITS = 12  # for the power: how finely the two sample variances are told apart
 DRIFT_ALPHA = 0.01
 
 Call = Literal["better", "worse", "inconclusive"]
@@ -221,7 +223,8 @@ def detrended(a: Mapping[float, float], b: Mapping[float, float], confidence: fl
 def power(sd: float, boots: int, effect: float = EFFECT, alpha: float = ALPHA) -> float | None:
     """Chance that two arms of `boots` boots each, boot means with log standard deviation `sd`, show `effect` (a ratio).
 
-    From the noncentral t; None below two boots.
+    Of Welch's test: its statistic is a noncentral t with 2 (n - 1) degrees of freedom whatever the two sample variances
+    came out as, and they set the edge that it has to pass. None below two boots.
     """
     from scipy import special
 
@@ -231,17 +234,41 @@ def power(sd: float, boots: int, effect: float = EFFECT, alpha: float = ALPHA) -
         return 1.0
     df = 2 * (boots - 1)
     shift = abs(math.log(effect)) / (sd * math.sqrt(2 / boots))
-    edge = t_quantile(df, 1 - alpha / 2)
-    found = 1 - float(special.nctdtr(df, shift, edge)) + float(special.nctdtr(df, shift, -edge))
-    return 1.0 if math.isnan(found) else min(1.0, max(0.0, found))  # nan: shift beyond the function's range
+    chances = []
+    for edge in _welch_edges(boots, alpha):
+        below, far = float(special.nctdtr(df, shift, edge)), float(special.nctdtr(df, shift, -edge))
+        below, far = (
+            0.0 if math.isnan(share) else share for share in (below, far)
+        )  # nan: too small for the function
+        chances.append(min(1.0, max(0.0, 1 - below + far)))
+    return mean(chances)
+
+
+@lru_cache(maxsize=1024)
+def _welch_edges(boots: int, alpha: float) -> tuple[float, ...]:
+    """Edges of the test for two arms of equal spread, at equally likely splits of the sum of their sample variances.
+
+    One arm's share of that sum is Beta((n - 1) / 2, (n - 1) / 2), independent of the sum; it is symmetric about 1/2.
+    """
+    from scipy import special
+
+    half = (boots - 1) / 2
+    edges = []
+    for place in range(SPLITS):
+        share = float(special.betaincinv(half, half, (place + 0.5) / SPLITS / 2))
+        edges.append(t_quantile((boots - 1) / (share**2 + (1 - share) ** 2), 1 - alpha / 2))
+    return tuple(edges)
 
 
 def boots_needed(sd: float, effect: float = EFFECT, wanted: float = POWER) -> int | None:
     """Boots an arm needs to show `effect`; None: more than MOST_BOOTS."""
-    for boots in range(2, MOST_BOOTS + 1):
-        if (power(sd, boots, effect) or 0.0) >= wanted:
-            return boots
-    return None
+    if (power(sd, MOST_BOOTS, effect) or 0.0) < wanted:
+        return None
+    low, high = 1, MOST_BOOTS  # too few, enough
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if (power(sd, middle, effect) or 0.0) >= wanted else (middle, high)
+    return high
 
 
 def detectable(sd: float, boots: int, wanted: float = POWER) -> float | None:
