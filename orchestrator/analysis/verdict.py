@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 from orchestrator.analysis import stats
 from orchestrator.analysis.stats import Call, Contrast, Drift
@@ -57,10 +57,23 @@ class Comparison:
     method: str  # "welch", "paired" or "detrended"
     drift: Drift | None
     sd: float | None  # of boot means, on logs, pooled
-    power: float | None  # chance to see stats.EFFECT with the boots at hand
-    boots_needed: int | None  # an arm, for stats.EFFECT at stats.POWER; None: unknown or more than MOST_BOOTS
-    detectable: float | None  # smallest ratio these boots find with stats.POWER
+    boots: int  # of the arm that has fewer, in the headline
     notes: tuple[str, ...] = ()
+
+    @cached_property
+    def power(self) -> float | None:
+        """Chance to see stats.EFFECT with the boots at hand."""
+        return stats.power(self.sd, self.boots) if self.sd else None
+
+    @cached_property
+    def boots_needed(self) -> int | None:
+        """Of an arm, for stats.EFFECT at stats.POWER; None: unknown or more than MOST_BOOTS."""
+        return stats.boots_needed(self.sd) if self.sd else None
+
+    @cached_property
+    def detectable(self) -> float | None:
+        """The smallest ratio that these boots find with stats.POWER."""
+        return stats.detectable(self.sd, self.boots) if self.sd else None
 
 
 def compare(
@@ -78,8 +91,6 @@ def compare(
     method = "paired" if shared_boots else "detrended" if trend is not None and trend.seen else "welch"
     headline = contrast(method, arm, against, logs_a, logs_b) if indices else None
     judge = partial(stats.call, higher_is_better=higher_is_better(metric), floor=floor)
-    sd = stats.pooled_sd(list(logs_a.values()), list(logs_b.values())) if indices else None
-    boots = min(len(logs_a), len(logs_b)) if indices else 0
     return Comparison(
         arm.name,
         against.name,
@@ -90,10 +101,8 @@ def compare(
         tuple(indices),
         method,
         trend,
-        sd,
-        stats.power(sd, boots) if sd else None,
-        stats.boots_needed(sd) if sd else None,
-        stats.detectable(sd, boots) if sd else None,
+        stats.pooled_sd(list(logs_a.values()), list(logs_b.values())) if indices else None,
+        min(len(logs_a), len(logs_b)) if indices else 0,
         (*notes, *_why_none(headline)),
     )
 
