@@ -48,6 +48,13 @@ def pyz(tmp_path_factory):
     return path
 
 
+def wait_for_requests(stub: LoadStub, count: int) -> None:
+    deadline = time.monotonic() + 20
+    while len(stub.seen.requests) < count:
+        assert time.monotonic() < deadline, f"{len(stub.seen.requests)} of {count} requests came"
+        time.sleep(0.005)
+
+
 @pytest.fixture
 def offer(pyz, tmp_path):
     """Run the generator against a port; further spec keys override the defaults."""
@@ -249,16 +256,16 @@ def test_an_open_load_sends_at_its_due_times_however_slow_the_server(offer):
 def test_an_open_load_with_a_cap_records_the_wait_for_a_slot(offer):
     load = {"kind": "open", "arrival": "constant", "rate_per_s": 40.0}
     with LoadStub(chat_script(first_s=0.2)) as stub:
-        run = offer(stub.port, requests=8, concurrency=1, load=load)
+        run = offer(stub.port, requests=5, concurrency=1, load=load)
     assert stub.seen.peak == 1
     last = run.load[-1]
-    assert (last["sent_ns"] - last["due_ns"]) / 1e9 > 1.0  # waited for seven others
+    assert (last["sent_ns"] - last["due_ns"]) / 1e9 > 0.6  # waited for four others
     assert (last["first_ns"] - last["sent_ns"]) / 1e9 == pytest.approx(
         0.2, abs=0.08
     )  # and that is not in its latency
 
 
-def test_a_stepping_load_goes_up_and_down_and_ends_by_its_duration(offer):
+def test_a_stepping_load_goes_up_and_down_tells_its_progress_and_ends_by_its_duration(offer):
     load = {"kind": "straddle", "low": 2, "high": 6, "period_s": 0.8, "duration_s": 2.0}
     with LoadStub(chat_script(tokens=2, first_s=0.02)) as stub:
         run = offer(stub.port, requests=2000, concurrency=None, load=load)
@@ -274,20 +281,28 @@ def test_a_stepping_load_goes_up_and_down_and_ends_by_its_duration(offer):
     assert [peak(0.15, 0.38), peak(0.45, 0.78), peak(0.95, 1.18), peak(1.25, 1.58)] == [2, 6, 2, 6]
     assert run.summary["unsent"] > 0
     assert 1.9 < (max(row["sent_ns"] for row in run.load) - began) / 1e9 <= 2.0
+    _counts_each_second(run)
+
+
+def _counts_each_second(run: Run) -> None:
+    assert [round(line["elapsed_s"]) for line in run.progress[:2]] == [1, 2][: len(run.progress)]
+    last = run.progress[-1]
+    assert set(last) == {"phase", "done", "failed", "in_flight", "output_tokens", "elapsed_s"}
+    assert (last["phase"], last["failed"]) == ("load", 0)
+    assert 0 < last["done"] <= len(run.load)
+    assert last["output_tokens"] == last["done"] * 2
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_with_everything_measured_so_far(offer, signum):
     with LoadStub(chat_script(tokens=10, gap_s=0.05)) as stub:
         started = offer.start(stub.port, requests=1000, concurrency=3)
-        progress = started.process.stdout.readline()
-        time.sleep(0.3)
+        wait_for_requests(stub, 7)  # three have been answered, and then some
         started.process.send_signal(signum)
         began = time.monotonic()
         run = offer.result(started)
         assert time.monotonic() - began < 3
         assert len(stub.seen.requests) == len(run.load)
-    assert json.loads(progress)["phase"] == "load"
     assert run.code == 0
     assert run.summary["interrupted"] is True
     cut = [row for row in run.load if row["error"] == "interrupted"]
@@ -299,24 +314,12 @@ def test_a_signal_ends_it_with_everything_measured_so_far(offer, signum):
 def test_a_signal_during_the_warm_up_offers_no_load(offer):
     with LoadStub(chat_script(tokens=100, gap_s=0.1)) as stub:
         started = offer.start(stub.port, requests=5, warmup=2)
-        started.process.stdout.readline()
+        wait_for_requests(stub, 2)
         started.process.send_signal(signal.SIGTERM)
         run = offer.result(started)
     assert run.summary["interrupted"] is True
     assert run.summary["stopped"] is None
     assert run.load == []
-
-
-def test_progress_comes_each_second_and_counts(offer):
-    with LoadStub(chat_script(tokens=10, gap_s=0.02)) as stub:
-        run = offer(stub.port, requests=24, concurrency=2)
-    assert [round(line["elapsed_s"]) for line in run.progress] == list(range(1, len(run.progress) + 1))
-    assert len(run.progress) >= 2
-    last = run.progress[-1]
-    assert set(last) == {"phase", "done", "failed", "in_flight", "output_tokens", "elapsed_s"}
-    assert 0 < last["done"] <= 24
-    assert last["output_tokens"] == last["done"] * 10
-    assert last["failed"] == 0
 
 
 def test_it_reports_its_own_lateness_and_cpu(offer):
@@ -365,7 +368,7 @@ def test_a_stalled_stream_does_not_delay_the_others(offer):
         if request.number == 0:
             await reply.send(STREAM_HEAD)
             await reply.event(chat_chunk("a", usage=usage(1)))
-            await reply.pause(1.5)
+            await reply.pause(0.8)
             await reply.event(chat_chunk(finish_reason="stop"))
             await reply.event(usage_chunk(1))
             await reply.end()
@@ -374,15 +377,15 @@ def test_a_stalled_stream_does_not_delay_the_others(offer):
 
     with LoadStub(script) as stub:
         run = offer(stub.port, requests=20, concurrency=2)
-    others = [row for row in run.load if row["end_ns"] - row["sent_ns"] < 1e9]
+    others = [row for row in run.load if row["end_ns"] - row["sent_ns"] < 0.7e9]
     assert len(others) == 19
     assert max(row["first_ns"] - row["sent_ns"] for row in others) / 1e9 < 0.2
 
 
 def test_a_client_that_could_not_run_says_so_in_its_lag(offer):
-    with LoadStub(chat_script(tokens=40, gap_s=0.05)) as stub:
+    with LoadStub(chat_script(tokens=16, gap_s=0.05)) as stub:
         started = offer.start(stub.port, requests=2)
-        started.process.stdout.readline()
+        wait_for_requests(stub, 2)
         started.process.send_signal(signal.SIGSTOP)
         time.sleep(0.4)
         started.process.send_signal(signal.SIGCONT)
