@@ -161,7 +161,7 @@ class RunStore:
     def read_json(self, relative: str) -> dict[str, Any]:
         path = self.folder / relative
         try:
-            value = json.loads(path.read_text())
+            value = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise UsageError(f"{path} is missing: the run folder is incomplete") from None
         except ValueError as error:
@@ -169,6 +169,20 @@ class RunStore:
         if not isinstance(value, dict):
             raise UsageError(f"{path} is damaged: not a JSON object")
         return value
+
+    def section(self, relative: str, key: str) -> dict[str, Any]:
+        """The mapping `key` of a file. Raises UsageError, which names the file, where there is none."""
+        found = self.read_json(relative).get(key)
+        if not isinstance(found, dict):
+            raise UsageError(f"{self.folder / relative} is damaged: it has no {key}")
+        return found
+
+    def section_left(self, relative: str, key: str) -> dict[str, Any]:
+        """The same, empty where it is lost, for who says so (`runner.damage`)."""
+        try:
+            return self.section(relative, key)
+        except UsageError:
+            return {}
 
     def points(self) -> Iterator[StoredPoint]:
         """Finished points, in order of arm, boot and sweep position. Unreadable ones are left out."""

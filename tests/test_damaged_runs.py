@@ -1,10 +1,15 @@
 """A run folder that was damaged after the run is never read as a good one."""
 
 import json
+from html import unescape
 
 import pytest
 
 from orchestrator.errors import UsageError
+from orchestrator.report import html, terminal
+from orchestrator.runner.damage import damage
+from orchestrator.runner.gating import setup_of_run
+from orchestrator.runner.results import write_reports
 from orchestrator.runner.resume import begun_experiment
 from orchestrator.runner.run_info import is_simulated
 from orchestrator.runner.run_summary import make_summary
@@ -50,15 +55,86 @@ def test_a_simulated_run_is_known_from_any_of_the_places_that_say_so(run, place)
     assert is_simulated(run)
 
 
-@pytest.mark.parametrize("content", [b"\xff\x00", b""])
+@pytest.mark.parametrize("content", [b"\xff\x00", b"", b"\n"])
 def test_a_damaged_lock_file_is_named_and_not_traced(run, content):
     (run.folder / "experiment.lock.yaml").write_bytes(content)
     with pytest.raises(UsageError, match=r"experiment\.lock\.yaml"):
         begun_experiment(run)
 
 
-def test_a_damaged_server_info_is_named_and_not_traced(run):
-    path = next(iter(run.folder.glob("arms/*/boot-*"))) / "server_info.json"
-    path.write_text('{"simulated": tr')
-    with pytest.raises(UsageError, match=r"server_info\.json is damaged"):
-        is_simulated(run)
+BOOT = "arms/eagle3/boot-1"
+LOSSES = (
+    ("facts.json", "the node, its GPUs, driver and SGLang tree are unknown"),
+    ("plan.json", "it is unknown which boots, patches and workers were planned"),
+    ("outcome.json", "it is unknown how the run ended"),
+    ("events.jsonl", "the order of boots is unknown"),
+    ("gate.json", "it is unknown what the gate said"),
+    (f"{BOOT}/server_info.json", "its boot's server arguments, admission limit and worker are unknown"),
+    (f"{BOOT}/server.log", "nothing of this boot over time is known"),
+    (f"{BOOT}/server.log.gz", "nothing of this boot over time is known"),
+    (f"{BOOT}/gpu.csv", "clocks, throttling and other processes on the GPUs"),
+    (f"{BOOT}/point-00-c1.meta.json", "this measurement is left out"),
+    (f"{BOOT}/point-00-c1.jsonl", "this measurement has no request, and does not count"),
+)
+
+
+def reports(run):
+    summary, info = write_reports(run, begun_experiment(run), formats=("html", "md"))
+    return summary, info, (terminal.to_text(summary, info, width=5000), unescape(html.render(summary, info)))
+
+
+@pytest.mark.parametrize("content", [b"", b'{"facts', b"\x1f\x8b\xff"], ids=["empty", "cut", "not text"])
+def test_every_lost_file_is_named_in_the_report_with_what_cannot_be_said(run, content):
+    for name, _ in LOSSES:
+        (run.folder / name).write_bytes(content)
+    summary, info, texts = reports(run)
+    for name, loss in LOSSES:
+        if content and name.endswith((".log", ".csv", "c1.jsonl")):
+            continue  # any text is a log; records that are not what was stored are a reason against their point
+        assert [
+            line for line in info.damage if line.startswith((f"{name} is empty", f"{name} is damaged"))
+        ], name
+        assert all(loss in text for text in texts), name
+    assert all("DAMAGED RUN FOLDER" in text for text in texts)
+    assert "unknown: facts.json is lost" in texts[1]
+    assert summary["arms"]["eagle3"]["points"][0]["ok"] == 8  # of boots 2 and 3
+
+
+@pytest.mark.parametrize("value", ["{}", "[]", "null", '{"facts": null, "plan": [], "outcome": 1}'])
+def test_files_of_the_wrong_shape_are_as_good_as_lost(run, value):
+    for name in ("facts.json", "plan.json", "outcome.json"):
+        (run.folder / name).write_text(value)
+    damage = reports(run)[1].damage
+    assert [line.split()[0] for line in damage] == ["facts.json", "plan.json", "outcome.json"]
+
+
+def test_files_that_are_missing_are_named_too(run):
+    for name in (
+        "facts.json",
+        "plan.json",
+        "events.jsonl",
+        f"{BOOT}/server_info.json",
+        f"{BOOT}/point-00-c1.jsonl",
+    ):
+        (run.folder / name).unlink()
+    damage = reports(run)[1].damage
+    assert [" ".join(line.split(":")[0].split()) for line in damage] == [
+        "facts.json is missing",
+        "plan.json is missing",
+        "outcome.json is missing",
+        "events.jsonl is missing",
+        f"{BOOT}/point-00-c1.jsonl is missing",
+        f"{BOOT}/server_info.json is missing",
+    ]
+
+
+def test_a_whole_folder_has_nothing_to_name_and_the_torn_last_line_of_a_killed_run_is_no_damage(run):
+    with (run.folder / "events.jsonl").open("a") as events:
+        events.write('{"event": "poi')
+    assert damage(run, ended=True) == ()
+
+
+def test_a_comparison_refuses_a_folder_whose_facts_are_lost(run):
+    (run.folder / "facts.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"facts\.json is damaged: it has no facts"):
+        setup_of_run(run, begun_experiment(run), make_summary(run, begun_experiment(run)))

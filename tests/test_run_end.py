@@ -141,8 +141,9 @@ def test_a_report_that_cannot_be_made_costs_neither_records_nor_outcome(tmp_path
     experiment = load_experiment(EXPERIMENT, name="end.yaml").experiment
     events = Events((), Redactor({}))
     events.attach(store)
+    (store.folder / "summary.json").mkdir()  # its name is taken, so the report cannot be written
     ending = Ending(experiment, store, events, "2026-01-01T00:00:00Z", touched=True)
-    finished = ending.finish(None, None)  # there is no plan.json: the folder is damaged
+    finished = ending.finish(None, None)
     assert (finished.outcome.exit_code, finished.outcome.state) == (1, "failed")
     assert finished.error is not None
     assert "the report could not be made" in finished.error.message

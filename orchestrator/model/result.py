@@ -122,6 +122,9 @@ class RunInfo:
     failures: tuple[FailureCard, ...] = ()
     traces: tuple[BootTrace, ...] = ()
     gate: tuple[str, ...] = ()  # what the gate said, its verdict first
+    damage: tuple[
+        str, ...
+    ] = ()  # files of the run folder that are lost, each with what is unknown without it
 
 
 @dataclass(frozen=True)

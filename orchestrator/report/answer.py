@@ -46,6 +46,11 @@ def banners(summary: Summary, info: RunInfo) -> list[str]:
         if any(note.startswith(_SYNTHETIC) for point in arm["points"] for note in point["notes"])
     ]
     lines = [SIMULATED] if info.simulated else []
+    if info.damage:
+        files = f"{len(info.damage)} of its files are" if len(info.damage) > 1 else "one of its files is"
+        lines.append(
+            f"DAMAGED RUN FOLDER: {files} lost or unreadable, so not all can be known; see the notes."
+        )
     if made_up:
         lines.append(
             f"SYNTHETIC ACCEPTANCE: the accept length of {listed(made_up)} was set, not measured. Step times are real; "
@@ -57,7 +62,14 @@ def banners(summary: Summary, info: RunInfo) -> list[str]:
 def supporting(summary: Summary, info: RunInfo) -> list[str]:
     """Further sentences, most useful first."""
     lines = [verdict_line(summary, verdict) for verdict in summary["verdicts"]]
-    return list(dict.fromkeys([*advice_lines(summary), *lines, *beyond_verdicts(summary, info)]))
+    return list(
+        dict.fromkeys([*advice_lines(summary), *lines, *beyond_verdicts(summary, info), *notes(info)])
+    )
+
+
+def notes(info: RunInfo) -> list[str]:
+    """What is lost of the run folder, and what its plan warned of."""
+    return [*(f"Lost: {text}." for text in info.damage), *(f"Note: {text}" for text in info.warnings)]
 
 
 def beyond_verdicts(summary: Summary, info: RunInfo) -> list[str]:

@@ -39,7 +39,7 @@ def render(summary: Summary, info: RunInfo) -> str:
             "\n".join([f"**{escape(info.gate[0])}**", "", *(f"- {escape(line)}" for line in info.gate[1:])])
         )
     blocks += _table_blocks(summary)
-    lines = [*supporting(summary, info), *(f"Note: {text}" for text in info.warnings)]
+    lines = supporting(summary, info)
     if lines:
         blocks.append("\n".join(f"- {escape(line)}" for line in lines))
     blocks += [_card(card) for card in info.failures]

@@ -40,7 +40,7 @@ def render(summary: Summary, info: RunInfo, *, width: int = 80) -> list[Renderab
     parts += [_text(f"{note}.", style="dim") for note in table.general]
     if info.gate:
         parts += [_text(""), _text(info.gate[0], style="bold"), *(_text(line) for line in info.gate[1:])]
-    lines = [*supporting(summary, info), *(f"Note: {text}" for text in info.warnings)]
+    lines = supporting(summary, info)
     parts += [_text(""), *(_text(line) for line in lines)] if lines else []
     for card in info.failures:
         parts += _card(card)

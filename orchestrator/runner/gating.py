@@ -38,7 +38,7 @@ def gate_run(store: RunStore, experiment: Experiment, summary: Summary, rule: Ga
 
 
 def setup_of_run(store: RunStore, experiment: Experiment, summary: Summary) -> Setup:
-    facts = store.read_json("facts.json")["facts"]
+    facts = store.section("facts.json", "facts")
     return setup_of(experiment, facts, summary, simulated=is_simulated(store))
 
 

@@ -28,7 +28,7 @@ from orchestrator.metrics import PointMetrics, point_metrics, share_above
 from orchestrator.model.experiment import Arm, Experiment, Sweep
 from orchestrator.model.result import PointResult
 from orchestrator.runner.served import SHARED_KEY, Home, home_of, served_arms
-from orchestrator.store import RunStore, StoredPoint
+from orchestrator.store import PLAN, RunStore, StoredPoint
 
 DIGEST_CHARS = 16  # of an output's sha256: enough to tell texts apart, and a million of them stay small
 SHARED_NOTE = (
@@ -83,7 +83,7 @@ class _Reader:
     def __init__(self, store: RunStore, experiment: Experiment) -> None:
         self.store = store
         self.sweep = experiment.sweep
-        plan = store.read_json("plan.json")["plan"]
+        plan = store.section_left(PLAN, "plan")
         self.arms = {arm.name: arm for arm in served_arms(plan, experiment)}
         self.homes: dict[tuple[str, int], Home] = {}
         self.sharing: dict[tuple[str, str], None] = {}  # arm and what to say of its boots
@@ -217,7 +217,7 @@ def _noting_outputs(
 
 
 def _expected_workers(store: RunStore) -> dict[str, str]:
-    paths: Mapping[str, Mapping[str, str]] = store.read_json("plan.json")["plan"].get("worker_paths") or {}
+    paths: Mapping[str, Mapping[str, str]] = store.section_left(PLAN, "plan").get("worker_paths") or {}
     return {arm: path["worker"] for arm, path in paths.items() if path.get("worker") in _WORKERS}
 
 

@@ -88,7 +88,13 @@ def write_reports(
 
 
 def stored_gate(store: RunStore) -> GateResult | None:
-    return gate_of_json(store.read_json(GATE_FILE)) if (store.folder / GATE_FILE).is_file() else None
+    """None as well where it cannot be read, which the report says (`runner.damage`)."""
+    if not (store.folder / GATE_FILE).is_file():
+        return None
+    try:
+        return gate_of_json(store.read_json(GATE_FILE))
+    except (UsageError, KeyError, TypeError):
+        return None
 
 
 def keep_as_good(

@@ -82,6 +82,8 @@ def begun_experiment(store: RunStore) -> Experiment:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is damaged: {error}") from None
+    if not text.strip():
+        raise UsageError(f"{path} is empty: without the experiment nothing else in the folder can be read")
     return load_experiment(text, name=str(path)).experiment
 
 

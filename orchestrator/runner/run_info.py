@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from orchestrator.analysis.failure import failure_card, replay_command
 from orchestrator.analysis.gate import GateResult
@@ -16,10 +17,12 @@ from orchestrator.analysis.trace import Trace, boot_trace, read_log
 from orchestrator.model.experiment import Experiment, Prompts
 from orchestrator.model.result import BootTrace, FailureCard, Outcome, RunInfo
 from orchestrator.report.gate_text import gate_lines
+from orchestrator.runner.damage import damage
 from orchestrator.runner.lockfile import stored_lock
-from orchestrator.store import LOCK_FILE, RunStore
+from orchestrator.store import LOCK_FILE, OUTCOME, PLAN, RunStore
 
 SIMULATED_KEY = "simulated"  # the stand-in engine says so in /server_info
+_UNKNOWN = "unknown: facts.json is lost"
 LOG, PACKED_LOG, GPU_SAMPLES = "server.log", "server.log.gz", "gpu.csv"
 
 
@@ -27,14 +30,19 @@ def events_of(store: RunStore) -> Iterator[dict[str, Any]]:
     path = store.folder / "events.jsonl"
     if not path.is_file():
         return
-    with path.open(encoding="utf-8") as lines:
+    with path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             try:
                 event = json.loads(line)
             except ValueError:
                 continue  # the last line of a killed run may be torn
-            if isinstance(event, dict) and "event" in event:
+            if isinstance(event, dict) and _whole(event):
                 yield event
+
+
+def _whole(event: dict[str, Any]) -> bool:
+    """A start without its boot, in a damaged file, is of no use to anybody."""
+    return "event" in event and (event["event"] != "started" or {"arm", "boot"} <= event.keys())
 
 
 def boot_order(store: RunStore) -> tuple[tuple[str, int], ...]:
@@ -49,8 +57,7 @@ def run_info(
     gate: GateResult | None = None,
 ) -> RunInfo:
     """`outcome`: of a run whose outcome.json is not written yet. `gate`: what its gate said."""
-    plan = store.read_json("plan.json")["plan"]
-    facts = store.read_json("facts.json")["facts"]
+    plan, facts = store.section_left(PLAN, "plan"), store.section_left("facts.json", "facts")
     ended = outcome or _stored_outcome(store)
     first = next(events_of(store), {})
     prompts = experiment.sweep.prompts
@@ -75,6 +82,7 @@ def run_info(
         failures=failure_cards(store, failed=ended is not None and ended.state in ("failed", "dirty")),
         traces=traces(store),
         gate=tuple(gate_lines(store.run_id, gate)) if gate else (),
+        damage=damage(store, ended=outcome is not None),
     )
 
 
@@ -82,10 +90,18 @@ def is_simulated(store: RunStore) -> bool:
     """Said in several places, so that the loss of one file does not turn a simulated run into a real one."""
     if any(stored.meta.get(SIMULATED_KEY) for stored in store.points()):
         return True
-    if "Simulated" in str(store.read_json("facts.json").get("facts")):
+    if "Simulated" in str(store.section_left("facts.json", "facts")):
         return True
-    infos = (store.read_json(str(path.relative_to(store.folder))) for path in _server_infos(store))
-    return any(info.get(SIMULATED_KEY) for info in infos)
+    return any(_object(path).get(SIMULATED_KEY) for path in _server_infos(store))
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """Empty for whatever is no JSON object; `damage` names it."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _server_infos(store: RunStore) -> Iterable[Path]:
@@ -100,9 +116,9 @@ def _shown(folder: Path) -> str:
 def _stored_outcome(store: RunStore) -> Outcome | None:
     if not store.finished:
         return None
-    found = store.read_json("outcome.json")["outcome"]
+    found = store.section_left(OUTCOME, "outcome")
     fields = ("exit_code", "state", "message", "node_restored", "started_utc", "ended_utc")
-    return Outcome(*(found[field] for field in fields))
+    return Outcome(*(found[field] for field in fields)) if found.keys() >= set(fields) else None
 
 
 def _prompts(prompts: Prompts) -> str:
@@ -127,9 +143,9 @@ def _provenance(
     return {
         "model": str(experiment.server.args.get("model-path", "")),
         "GPUs": ", ".join(f"{count} x {name}" for name, count in counts.items()) or _no_gpus(facts),
-        "tree": f"{tree.get('package')} {tree.get('version')} at {tree.get('path')}",
-        "interpreter": f"{tree.get('python')} ({tree.get('python_version')})",
-        "kernel": f"{facts.get('kernel', '')} on {facts.get('host', '')}",
+        "tree": f"{tree.get('package')} {tree.get('version')} at {tree.get('path')}" if tree else _UNKNOWN,
+        "interpreter": f"{tree.get('python')} ({tree.get('python_version')})" if tree else _UNKNOWN,
+        "kernel": f"{facts.get('kernel', '')} on {facts.get('host', '')}" if facts else _UNKNOWN,
         **_arm_provenance(plan, experiment),
         "dynspec": _version_at_run(store),
     }
@@ -147,6 +163,8 @@ def _arm_provenance(plan: Mapping[str, Any], experiment: Experiment) -> dict[str
 
 
 def _no_gpus(facts: Mapping[str, Any]) -> str:
+    if not facts:
+        return _UNKNOWN
     problem = facts.get("gpu_problem")
     return f"unknown: {problem}" if problem else "none"
 
@@ -160,16 +178,21 @@ def _version_at_run(store: RunStore) -> str:
 
 
 @contextmanager
-def open_log(folder: Path) -> Iterator[TextIO | None]:
-    """A boot's server log, packed or not; None where there is none."""
+def open_log(folder: Path) -> Iterator[Iterator[str] | None]:
+    """Lines of a boot's server log, packed or not; None where there is none. Of a damaged pack, what can be read."""
     if (folder / LOG).is_file():
         with (folder / LOG).open(encoding="utf-8", errors="replace") as lines:
             yield lines
     elif (folder / PACKED_LOG).is_file():
         with gzip.open(folder / PACKED_LOG, "rt", encoding="utf-8", errors="replace") as lines:
-            yield lines
+            yield _readable(lines)
     else:
         yield None
+
+
+def _readable(lines: Iterable[str]) -> Iterator[str]:
+    with suppress(OSError, EOFError, zlib.error):
+        yield from lines
 
 
 def traces(store: RunStore) -> tuple[BootTrace, ...]:

@@ -10,7 +10,7 @@ from orchestrator.runner.points import measured_arms, read_points
 from orchestrator.runner.run_info import logged
 from orchestrator.runner.served import measuring_order, shared_arms
 from orchestrator.runner.stepping import stepping_of
-from orchestrator.store import RunStore
+from orchestrator.store import PLAN, RunStore
 
 Summary = dict[str, Any]
 
@@ -18,7 +18,7 @@ Summary = dict[str, Any]
 def make_summary(store: RunStore, experiment: Experiment) -> Summary:
     """summary.json as a value, from every finished point."""
     read = read_points(store, experiment)
-    plan = store.read_json("plan.json")["plan"]
+    plan = store.section_left(PLAN, "plan")
     planned = [arm for boot in plan.get("boots") or () for arm in (boot["arm"], *(boot.get("shares") or ()))]
     logs = {(arm, boot): trace for arm, boot, trace in logged(store)}
     return summarise(

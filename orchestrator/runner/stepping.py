@@ -81,7 +81,7 @@ def _work(sweep: Sweep) -> Sweep:
 
 
 def _place(store: RunStore) -> tuple[Any, ...]:
-    facts = store.read_json("facts.json")["facts"]
+    facts = store.section("facts.json", "facts")
     tree = facts.get("tree") or {}
     gpus = [(gpu.get("name"), gpu.get("driver")) for gpu in facts.get("gpus") or ()]
     return facts.get("host"), tree.get("package"), tree.get("version"), gpus

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import resources
 
 from orchestrator.model.result import RunInfo
-from orchestrator.report.answer import Summary, answer, banners, beyond_verdicts, lead_and_rest
+from orchestrator.report.answer import Summary, answer, banners, beyond_verdicts, lead_and_rest, notes
 from orchestrator.report.html import charts, sections
 from orchestrator.report.html.strips import strips
 from orchestrator.report.html.tags import Child, Markup, el, join
@@ -119,6 +119,6 @@ def _course(info: RunInfo) -> list[Markup]:
 
 
 def _support(summary: Summary, info: RunInfo) -> list[Child]:
-    lines = [*beyond_verdicts(summary, info), *(f"Note: {text}" for text in info.warnings)]
+    lines = [*beyond_verdicts(summary, info), *notes(info)]
     table = sections.comparisons(summary)
     return [table, el("ul", [el("li", line) for line in lines]) if lines else None]

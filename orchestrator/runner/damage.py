@@ -1,0 +1,146 @@
+"""Files of a run folder that are missing, empty or cannot be read, each with what cannot be said for want of it.
+
+A report is made of what is left; nothing that is lost may pass for "none" or "as asked".
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from orchestrator.store import META, OUTCOME, PLAN, RECORDS, RunStore
+
+FACTS, EVENTS, GATE = "facts.json", "events.jsonl", "gate.json"
+_SECTIONS = {
+    FACTS: (
+        "facts",
+        "the node, its GPUs, driver and SGLang tree are unknown, and it is not known whether the engine was simulated "
+        "unless another file says so",
+    ),
+    PLAN: (
+        "plan",
+        "it is unknown which boots, patches and workers were planned, and what the plan warned of; arms are taken as "
+        "written, and no worker can be found to be the wrong one",
+    ),
+    OUTCOME: ("outcome", "it is unknown how the run ended and whether the node was given back as it was"),
+}
+_NO_EVENTS = "the order of boots is unknown: no drift check, no boot over time, no failed boot is told"
+_NO_INFO = "its boot's server arguments, admission limit and worker are unknown, so no difference in them can be found"
+_NO_LOG = "nothing of this boot over time is known, nor errors or requests sent back for lack of KV memory"
+_NO_SAMPLES = "clocks, throttling and other processes on the GPUs of this boot are unknown"
+
+
+def damage(store: RunStore, *, ended: bool = False) -> tuple[str, ...]:
+    """One sentence a file, in the order of the folder's layout. `ended`: the outcome is known and not yet written."""
+    return tuple(
+        f"{name} {fault}: {loss}" for name, fault, loss in _all(store) if not (ended and name == OUTCOME)
+    )
+
+
+def _all(store: RunStore) -> Iterator[tuple[str, str, str]]:
+    for name, (key, loss) in _SECTIONS.items():
+        fault = _of_section(store.folder / name, key)
+        if fault:
+            yield name, fault, loss
+    fault = _of_lines(store.folder / EVENTS)
+    if fault:
+        yield EVENTS, fault, _NO_EVENTS
+    if (store.folder / GATE).is_file() and (fault := _of_json(store.folder / GATE)):
+        yield GATE, fault, "it is unknown what the gate said"
+    for boot in sorted(store.folder.glob("arms/*/boot-*")):
+        yield from ((_shown(store, path), fault, loss) for path, fault, loss in _of_boot(boot))
+
+
+def _shown(store: RunStore, path: Path) -> str:
+    return path.relative_to(store.folder).as_posix()
+
+
+def _of_boot(boot: Path) -> Iterator[tuple[Path, str, str]]:
+    metas, records = _stems(boot, META), _stems(boot, RECORDS)
+    for stem in sorted(metas | records):
+        yield from _of_point(boot / f"{stem}{META}", boot / f"{stem}{RECORDS}")
+    info = boot / "server_info.json"
+    if (fault := _of_json(info)) and (metas or info.is_file()):
+        yield info, fault, _NO_INFO
+    for name, loss in (("server.log", _NO_LOG), ("server.log.gz", _NO_LOG), ("gpu.csv", _NO_SAMPLES)):
+        path = boot / name
+        fault = _of_packed(path) if path.suffix == ".gz" else _empty(path)
+        if path.is_file() and fault:
+            yield path, fault, loss
+
+
+def _stems(boot: Path, suffix: str) -> set[str]:
+    return {path.name.removesuffix(suffix) for path in boot.glob(f"point-*{suffix}")}
+
+
+def _of_point(meta: Path, records: Path) -> Iterator[tuple[Path, str, str]]:
+    left_out = "this measurement is left out"
+    if fault := _of_json(meta, ("arm", "boot", "index", "concurrency")):
+        yield meta, fault, left_out
+    if not records.is_file():
+        yield records, "is missing", left_out
+    elif not records.stat().st_size:
+        yield records, "is empty", "this measurement has no request, and does not count"
+
+
+def _of_json(path: Path, keys: Iterable[str] = ()) -> str:
+    """What is wrong with a JSON object; empty if nothing is."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        value = json.loads(text) if text.strip() else None
+    except FileNotFoundError:
+        return "is missing"
+    except (OSError, ValueError):
+        return "is damaged"
+    if value is None:
+        return "is empty"
+    if not isinstance(value, dict) or any(key not in value for key in keys):
+        return "is damaged"
+    return ""
+
+
+def _of_section(path: Path, key: str) -> str:
+    if fault := _of_json(path):
+        return fault
+    found = json.loads(path.read_text(encoding="utf-8")).get(key)
+    if not isinstance(found, dict):
+        return "is damaged"
+    return "" if found else "is empty"
+
+
+def _of_lines(path: Path) -> str:
+    """The last line of a killed run may be torn; others may not."""
+    if fault := _empty(path):
+        return fault
+    good = bad = 0
+    with path.open("rb") as lines:
+        for line in lines:
+            try:
+                good += isinstance(json.loads(line), dict)
+            except ValueError:
+                bad += line.endswith(b"\n")
+    if bad:
+        return f"is damaged ({bad} unreadable lines)"
+    return "" if good else "is damaged"
+
+
+def _empty(path: Path) -> str:
+    try:
+        return "" if path.stat().st_size else "is empty"
+    except FileNotFoundError:
+        return "is missing"
+
+
+def _of_packed(path: Path) -> str:
+    if not path.is_file() or not path.stat().st_size:
+        return "is empty"
+    try:
+        with gzip.open(path) as packed:
+            while packed.read(1 << 20):
+                pass
+    except (OSError, EOFError, zlib.error):
+        return "is damaged"
+    return ""
