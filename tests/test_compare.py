@@ -180,6 +180,14 @@ def test_a_crash_that_left_no_valid_point_does_not_pass():
     assert next(item for item in result.arms if item.arm == "eagle3").state == "inconclusive"
 
 
+def test_a_load_that_broke_does_not_pass_because_the_others_did_not():
+    broken = run(invalid={("eagle3", 70): ("failed_requests: 280 of 280",)})
+    eagle3 = gate(broken, {"last-good": run(seed=9)}, RULE).arms[1]
+    assert eagle3.state == "inconclusive"
+    assert eagle3.why.endswith("no valid point at concurrency 70, where the reference has one")
+    assert gate(run(), {"last-good": broken}, RULE).state == "pass"  # the other way round nothing was lost
+
+
 def test_runs_that_vary_more_than_their_boots_widen_a_rolling_gate():
     """Nights differ by 5 %, boots of a night by 0.5 %: a night at -6 % is one of them, not a regression."""
     rng = random.Random(3)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,8 @@ from orchestrator.runner.gating import good_runs, pointer, remember_good
 from orchestrator.runner.results import conclude, keep_as_good, write_reports
 from orchestrator.runner.resume import begun_experiment
 from orchestrator.store import RunStore
-from tests.run_folders import plain_rate, write_run
+from tests.run_folders import plain_rate
+from tests.run_folders import write_run as write_records
 
 GATE = "gate: {metric: output_tps, max_drop: 3%, against: last-good}\n"
 OK = Outcome(0, "ok", "", True, "", "")
@@ -47,6 +49,14 @@ def dynspec_process(results: Path, *words: str) -> subprocess.CompletedProcess[s
 
 def slower(arm: str, concurrency: int) -> float:
     return plain_rate(arm, concurrency) * (0.9 if arm == "eagle3" else 1.0)
+
+
+def write_run(results: Path, run_id: str, outcome: Outcome | None = OK, **options: Any) -> RunStore:
+    """A run as it ended; `outcome` None: it was cut short."""
+    store = write_records(results, run_id, **options)
+    if outcome is not None:
+        store.write_json("outcome.json", {"outcome": outcome})
+    return store
 
 
 @pytest.fixture
@@ -95,6 +105,20 @@ class TestGate:
         store = write_run(tmp_path, "20260102-000000-trial-0002", acts=False)
         assert dynspec(tmp_path, "gate", store.run_id, "--accept").returncode == 6
         assert good_runs(tmp_path, begun_experiment(store)) == []
+
+    @pytest.mark.parametrize("outcome", [None, Outcome(130, "interrupted", "", True, "", "")])
+    @pytest.mark.parametrize("words", [(), ("--accept",)])
+    def test_a_run_that_was_cut_short_neither_passes_nor_is_accepted(self, good, tmp_path, outcome, words):
+        store = write_run(tmp_path, "20260102-000000-trial-0002", outcome)
+        done = dynspec(tmp_path, "gate", store.run_id, *words)
+        assert done.returncode == 6
+        assert "did not come to its end" in done.stderr
+        assert good_runs(tmp_path, begun_experiment(store)) == [good.run_id]
+
+    def test_a_run_is_no_reference_for_itself(self, good, tmp_path):
+        done = dynspec(tmp_path, "gate", good.run_id, "--against", good.run_id)
+        assert done.returncode == 2
+        assert "is the run itself" in done.stderr
 
     def test_the_allowed_drop_can_be_said_on_the_command_line(self, good, tmp_path):
         store = write_run(tmp_path, "20260102-000000-trial-0002", rate=slower)

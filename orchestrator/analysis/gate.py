@@ -7,8 +7,8 @@ new run is also set against the spread of run means, and the wider of the two in
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from orchestrator.analysis import stats
@@ -72,7 +72,7 @@ def gate(
     contrasts = {arm: _contrast(new, list(references.values()), arm, rule.metric) for arm in wanted}
     adjusted = stats.holm([item.p if item else None for item, _ in contrasts.values()])
     arms = [
-        _judge(arm, item, sd, p, rule)
+        _without_lost_points(_judge(arm, item, sd, p, rule), _lost_points(new, references.values(), arm))
         for (arm, (item, sd)), p in zip(contrasts.items(), adjusted, strict=True)
     ]
     arms += [ArmGate(arm, "inconclusive", None, None, None, "this run did not measure it") for arm in lost]
@@ -84,6 +84,31 @@ def _overall(arms: Sequence[ArmGate]) -> State:
     if "regression" in states:
         return "regression"
     return "pass" if states == {"pass"} else "inconclusive"
+
+
+def _lost_points(new: Summary, references: Collection[Summary], arm: str) -> list[int]:
+    """Concurrencies that this run measured without a valid point, where every reference has one."""
+    tried = {point["concurrency"]: False for point in new["arms"][arm]["points"]}
+    for point in new["arms"][arm]["points"]:
+        tried[point["concurrency"]] |= any(boot["valid"] for boot in point["boots"])
+    known = [
+        {
+            point["concurrency"]
+            for point in run["arms"][arm]["points"]
+            if any(b["valid"] for b in point["boots"])
+        }
+        for run in references
+    ]
+    return [c for c, valid in sorted(tried.items()) if not valid and all(c in run for run in known)]
+
+
+def _without_lost_points(item: ArmGate, lost: Sequence[int]) -> ArmGate:
+    """What broke at one load must not pass because the other loads did not."""
+    if item.state != "pass" or not lost:
+        return item
+    where = ", ".join(map(str, lost))
+    why = f"{item.why}, but no valid point at concurrency {where}, where the reference has one"
+    return replace(item, state="inconclusive", why=why)
 
 
 def _contrast(

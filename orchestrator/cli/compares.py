@@ -85,10 +85,12 @@ def gate(
     A run that passes becomes last-good. The first run of an experiment on a host has no reference: look at it, then
     take it as one with --accept.
     """
+    from orchestrator.runner.gating import require_finished
     from orchestrator.runner.resume import begun_experiment
     from orchestrator.store import RunStore
 
     store = RunStore.open(results, run)
+    require_finished(store)
     experiment = begun_experiment(store)
     rule = _rule(experiment, against, metric, max_drop)
     return _accept(store, experiment, as_json) if accept else _gate(store, experiment, rule, as_json)

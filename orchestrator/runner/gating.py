@@ -9,12 +9,12 @@ from pathlib import Path
 
 from orchestrator.analysis.gate import GateResult, gate
 from orchestrator.analysis.setups import Difference, Setup, differences, setup_of
-from orchestrator.errors import NothingToClaim
+from orchestrator.errors import NothingToClaim, Regression, UsageError
 from orchestrator.model.experiment import Experiment, Gate
 from orchestrator.runner.resume import begun_experiment
 from orchestrator.runner.run_info import is_simulated
 from orchestrator.runner.run_summary import Summary, make_summary
-from orchestrator.store import RunStore, safe_name
+from orchestrator.store import OUTCOME, RunStore, safe_name
 
 LAST_GOOD, ROLLING = "last-good", "rolling"
 KEPT = 10  # runs that passed, for the rolling set
@@ -37,6 +37,17 @@ def gate_run(store: RunStore, experiment: Experiment, summary: Summary, rule: Ga
     return gate(summary, summaries, rule, ordered)
 
 
+def require_finished(store: RunStore) -> None:
+    """Raises NothingToClaim (exit 6) for a run that was cut short: what it lost cannot be seen in what it has."""
+    outcome = store.section_left(OUTCOME, "outcome") or {}
+    if outcome.get("exit_code") not in (0, Regression.exit_code, NothingToClaim.exit_code):
+        state = outcome.get("state") or "it has no outcome"
+        raise NothingToClaim(
+            f"gate: {store.run_id} did not come to its end ({state}), so it can neither pass nor be a reference",
+            help=f"dynspec run EXPERIMENT.yaml --resume {store.run_id}",
+        )
+
+
 def setup_of_run(store: RunStore, experiment: Experiment, summary: Summary) -> Setup:
     facts = store.section("facts.json", "facts")
     return setup_of(experiment, facts, summary, simulated=is_simulated(store))
@@ -45,7 +56,10 @@ def setup_of_run(store: RunStore, experiment: Experiment, summary: Summary) -> S
 def _references(store: RunStore, experiment: Experiment, against: str) -> list[RunStore]:
     results = store.folder.parent
     if against not in (LAST_GOOD, ROLLING):
-        return [RunStore.open(results, against)]
+        other = RunStore.open(results, against)
+        if other.run_id == store.run_id:
+            raise UsageError(f"gate: {against} is the run itself, and no run is worse than itself")
+        return [other]
     wanted = 1 if against == LAST_GOOD else KEPT
     others = [run for run in good_runs(results, experiment) if run != store.run_id][:wanted]
     if not others:
