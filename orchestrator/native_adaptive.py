@@ -18,7 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.errors import DoesNotFit
+from orchestrator.model.experiment import Arm
+from orchestrator.model.speculation import running_limit
 
+_LARGEST_CAPTURED = 512  # no release captures larger batches by default
 _UNREACHABLE = 1_000_000  # a batch size above any --max-running-requests
 CONFIG_FLAG = "speculative-adaptive-config"
 
@@ -72,6 +75,25 @@ def default_batch_sizes(largest: int) -> tuple[int, ...]:
         *range(272, largest + 1, 16),
     ]
     return tuple(sorted({size for size in sizes if size <= largest} | {largest}))
+
+
+def captured_batch_sizes(arm: Arm) -> tuple[int, ...]:
+    """CUDA graph batch sizes by the arm's arguments, else SGLang's list; empty where nothing is padded to them."""
+    if arm.args.get("disable-cuda-graph") is True or arm.args.get("disable-cuda-graph-padding") is True:
+        return ()
+    listed = arm.args.get("cuda-graph-bs-decode", arm.args.get("cuda-graph-bs"))
+    if listed is not None:
+        values = listed if isinstance(listed, tuple) else (listed,)
+        return tuple(sorted(value for value in map(_whole, values) if value is not None))
+    asked = _whole(arm.args.get("cuda-graph-max-bs-decode", arm.args.get("cuda-graph-max-bs")))
+    return default_batch_sizes(min(asked or _LARGEST_CAPTURED, running_limit(arm) or _LARGEST_CAPTURED))
+
+
+def _whole(value: object) -> int | None:
+    try:
+        return None if isinstance(value, bool) else int(str(value))
+    except ValueError:
+        return None
 
 
 def _slots(threshold: int, num_steps: int) -> dict[str, dict[str, list[int]]]:

@@ -167,9 +167,10 @@ def test_never_and_always_are_recommendations_too():
 def test_the_recommendation_of_a_run_counts_the_tax_in():
     advice = summary(5)["recommendation"]
     assert advice["threshold"] == pytest.approx(14.9, abs=1.5)  # 10 * (1 / 0.95) ** (1 / 0.13)
+    nearest = advice["threshold"] - advice["threshold"] % 2  # SGLang captures every second size from 8 to 32
     assert advice["native_config"] == {
         "1": {"candidate_steps": [2]},
-        str(advice["threshold"] + 1): {"candidate_steps": [0]},
+        str(nearest + 1): {"candidate_steps": [0]},
     }
 
 

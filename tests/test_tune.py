@@ -12,6 +12,7 @@ from orchestrator.config import load_experiment
 from orchestrator.errors import UsageError
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import PointResult
+from orchestrator.native_adaptive import captured_batch_sizes
 from orchestrator.runner.tuning import tuned_json, tuning_overrides, undecided
 
 SWEEP = (1, 4, 16, 64)
@@ -46,20 +47,21 @@ def test_a_crossing_becomes_a_threshold_with_its_interval_and_configuration():
         f"threshold {advice.threshold} (95% interval {advice.low} to {advice.high}): up to there"
     )
     assert undecided(found) is None
-    if advice.native_config is not None:
-        assert list(advice.native_config) == ["1", str(advice.threshold + 1)]
-        assert lines[-1].startswith('{"1": {"candidate_steps": [3]}')
-    else:
-        assert "is not a captured CUDA graph batch size" in lines[-1]
+    assert lines[-1].startswith('{"1": {"candidate_steps": [3]}')
 
 
-def test_the_native_configuration_of_a_threshold_is_ready():
-    bare = Arm("a", {"speculative-num-steps": 3}, {})  # no graph sizes are known, so none can be in the way
-    ready = tuned(points([1.8, 1.4, 1.1, 0.7]), bare, "output_tps").recommendation
-    assert ready.native_config == {
-        "1": {"candidate_steps": [3]},
-        str(ready.threshold + 1): {"candidate_steps": [0]},
-    }
+def test_the_native_configuration_of_a_threshold_is_ready_and_says_where_it_has_to_differ():
+    ready = tuned(points([1.8, 1.4, 1.1, 0.7]), ARM, "output_tps").recommendation
+    sizes = captured_batch_sizes(ARM)
+    assert ready.threshold not in sizes
+    nearest = max(size for size in sizes if size < ready.threshold)
+    assert list(ready.native_config) == ["1", str(nearest + 1)]
+    said = f"{ready.threshold} is no captured CUDA graph batch size, so SGLang's own adaptive mode gets {nearest}"
+    assert ready.why.endswith(said)
+    unpadded = Arm("a", {**ARM.args, "disable-cuda-graph-padding": True}, {})
+    exact = tuned(points([1.8, 1.4, 1.1, 0.7]), unpadded, "output_tps").recommendation
+    assert list(exact.native_config) == ["1", str(exact.threshold + 1)]
+    assert "captured" not in exact.why
 
 
 @pytest.mark.parametrize(

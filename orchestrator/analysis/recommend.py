@@ -13,7 +13,7 @@ from typing import Any, Literal
 from orchestrator.analysis.crossover import Crossover
 from orchestrator.errors import DoesNotFit
 from orchestrator.model.experiment import Arm
-from orchestrator.native_adaptive import default_batch_sizes, native_adaptive
+from orchestrator.native_adaptive import captured_batch_sizes, native_adaptive
 
 Advice = Literal["off", "on", "threshold", "none"]
 
@@ -30,6 +30,7 @@ class Recommendation:
     why: str
     native_config: dict[str, Any] | None = None  # --speculative-adaptive-config of SGLang 0.5.14 and later
     native_why_not: str = ""
+    native_note: str = ""  # where the configuration has another threshold; part of `why`
 
 
 def recommend(taxed: Crossover, arm: Arm | None, tax: float | None) -> Recommendation:
@@ -47,16 +48,18 @@ def recommend(taxed: Crossover, arm: Arm | None, tax: float | None) -> Recommend
     paid = (
         "their disabled tax was not measured, and is taken as 0" if tax is None else f"disabled tax {tax:.1%}"
     )
-    config, why_not = native_config(threshold, arm)
+    config, words = native_config(threshold, arm)
+    note = f"; {words}" if config and words else ""
     return Recommendation(
         "threshold",
         taxed.arm,
         threshold,
         None if crossing.low is None else math.floor(crossing.low),
         None if crossing.high is None else math.floor(crossing.high),
-        f"up to there {taxed.arm} is faster than plain steps of such a server ({paid})",
+        f"up to there {taxed.arm} is faster than plain steps of such a server ({paid}){note}",
         config,
-        why_not,
+        "" if config else words,
+        note,
     )
 
 
@@ -72,16 +75,22 @@ def _plain_advice(advice: Advice, taxed: Crossover, why: str) -> Recommendation:
 
 
 def native_config(threshold: int, arm: Arm | None) -> tuple[dict[str, Any] | None, str]:
-    """The same threshold as SGLang's own adaptive configuration (0.5.14 and later), or why it has none."""
+    """The threshold as SGLang's own adaptive configuration (0.5.14 and later), or why it has none.
+
+    That mode pads a batch to a captured CUDA graph size before it looks, so only such sizes can be thresholds: the one
+    below is taken, and said.
+    """
     if arm is None:
         return None, "the arm's settings are not known"
     steps, topk = arm.args.get("speculative-num-steps"), arm.args.get("speculative-eagle-topk", 1)
     if not isinstance(steps, int) or not isinstance(topk, int):
         return None, "speculative-num-steps is not set"
-    largest = arm.args.get("cuda-graph-max-bs")
-    sizes = default_batch_sizes(largest) if isinstance(largest, int) else ()
+    sizes = captured_batch_sizes(arm)
+    nearest = max((size for size in sizes if size <= threshold), default=threshold)
+    nearest = threshold if threshold >= max(sizes, default=0) else nearest
     try:
-        native = native_adaptive(threshold, steps, sizes, topk=topk)
+        native = native_adaptive(nearest, steps, sizes, topk=topk)
     except DoesNotFit as error:
         return None, error.message
-    return {key: dict(slot) for key, slot in native.config.items()}, ""
+    said = f"{threshold} is no captured CUDA graph batch size, so SGLang's own adaptive mode gets {nearest}"
+    return {key: dict(slot) for key, slot in native.config.items()}, said if nearest != threshold else ""

@@ -36,7 +36,7 @@ def tuned(points: Sequence[PointResult], arm: Arm | None, metric: str) -> Tuned:
     )
     found = recommend(evidence, arm, None)
     if found.advice == "threshold":
-        found = replace(found, why=f"up to there speculating is faster {_OF_THE_SAME}")
+        found = replace(found, why=f"up to there speculating is faster {_OF_THE_SAME}{found.native_note}")
     doubts = _doubts(evidence, sorted({point.concurrency for point in points}))
     if found.advice in ("on", "off") and doubts:
         found = replace(found, advice="none", why=f"{found.why}, but {'; '.join(doubts)}")

@@ -19,14 +19,12 @@ from orchestrator.model.speculation import (
     SWITCH_FLAG,
     THRESHOLD_FLAG,
     algorithm,
-    running_limit,
     threshold,
     whole,
 )
-from orchestrator.native_adaptive import CONFIG_FLAG, default_batch_sizes, native_adaptive
+from orchestrator.native_adaptive import CONFIG_FLAG, captured_batch_sizes, native_adaptive
 
 _DRAFT_SYNC = "speculative-disable-draft-sync"
-_LARGEST_CAPTURED = 512  # no release captures larger batches by default
 # `adaptive_unsupported_reason` of 0.5.14 and 0.5.23: with these the server falls back to static speculation in silence.
 _NO_ADAPTIVE = ("enable-dp-attention", "enable-multi-layer-eagle", "enable-two-batch-overlap", "enable-pdmux")
 
@@ -144,22 +142,3 @@ def _refuse_no_counterpart(arm: Arm) -> None:
     blocking = [flag for flag in _NO_ADAPTIVE if arm.args.get(flag) is True]
     if blocking:
         raise DoesNotFit(f"adaptive speculation does not work with {blocking[0]}: it would be off in silence")
-
-
-def captured_batch_sizes(arm: Arm) -> tuple[int, ...]:
-    """CUDA graph batch sizes by the arm's arguments, else SGLang's list; empty where nothing is padded to them."""
-    if arm.args.get("disable-cuda-graph") is True or arm.args.get("disable-cuda-graph-padding") is True:
-        return ()
-    listed = arm.args.get("cuda-graph-bs-decode", arm.args.get("cuda-graph-bs"))
-    if listed is not None:
-        values = listed if isinstance(listed, tuple) else (listed,)
-        return tuple(sorted(value for value in map(_whole, values) if value is not None))
-    asked = _whole(arm.args.get("cuda-graph-max-bs-decode", arm.args.get("cuda-graph-max-bs")))
-    return default_batch_sizes(min(asked or _LARGEST_CAPTURED, running_limit(arm) or _LARGEST_CAPTURED))
-
-
-def _whole(value: object) -> int | None:
-    try:
-        return None if isinstance(value, bool) else int(str(value))
-    except ValueError:
-        return None
