@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import sys
@@ -44,6 +45,27 @@ def test_the_default_sizes_end_with_the_largest_asked_for():
     assert default_batch_sizes(64)[-4:] == (52, 56, 60, 64)
     assert default_batch_sizes(70)[-2:] == (64, 70)
     assert default_batch_sizes(3) == (1, 2, 3)
+
+
+@pytest.mark.wheels
+@pytest.mark.parametrize(
+    ("version", "file", "name"),
+    [
+        ("0.5.14", "srt/server_args.py", "_generate_decode_cuda_graph_batch_sizes"),
+        ("0.5.23", "srt/arg_groups/cuda_graph_hook.py", "generate_decode_cuda_graph_batch_sizes"),
+    ],
+)
+def test_the_default_sizes_are_those_that_sglang_captures(version, file, name):
+    """SGLang's own function, taken out of its file and run."""
+    tree = ast.parse((wheel_tree(version) / file).read_text())
+    function = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name)
+    for argument in function.args.args:
+        argument.annotation = None
+    space = {"resolving_view": lambda args: args}
+    exec(compile(ast.Module([function], []), file, "exec"), space)
+    speculating = types.SimpleNamespace(disable_cuda_graph_padding=False, speculative_algorithm="EAGLE3")
+    for largest in (3, 64, 70, 128, 300, 512):
+        assert tuple(sorted(space[name](speculating, largest))) == default_batch_sizes(largest)
 
 
 def upstream_params(version: str):
