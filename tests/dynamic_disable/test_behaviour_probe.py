@@ -120,7 +120,7 @@ def handler_of(engine: Engine) -> type[http.server.BaseHTTPRequestHandler]:
                     self.stream(body, engine.running[rid])
                     return
                 if "rid" not in body:  # the load: ends when the rest is over, or after a while
-                    engine.running[rid].wait(0.15)
+                    engine.running[rid].wait(0.1 + 0.01 * (len(body["input_ids"]) % 10))
                 self.send(json.dumps(engine.answer(body)))
             finally:
                 del engine.running[rid]

@@ -1,10 +1,10 @@
 """Offline bundle of real SGLang and small models for one GPU machine that reaches no package index.
 
-    python -m tests.gpu.bundle 0.5.11            # -> .gpu/: site.tar.xz (about 45 MB), models/, about 60 MB in all
+    python -m tests.gpu.bundle 0.5.11            # -> .gpu/: site.tar.xz (about 40 MB), models/, about 56 MB in all
 
 For x86-64 Linux with one Hopper GPU, Python 3.12 and torch 2.11.0+cu130 already there. Left out to stay small: kernels
-for other GPU generations, FA3, flashinfer's CUTLASS headers, grammar back ends, multimodal code; so serve with
-`--attention-backend triton --sampling-backend pytorch --grammar-backend none`.
+for other GPU generations, FA3, flashinfer's CUTLASS headers, multimodal code, grammar back ends (0.5.11 has xgrammar);
+so serve with `--attention-backend triton --sampling-backend pytorch --grammar-backend none`.
 
 Model weights are not in the repository: `train_models.py` makes them on the GPU machine (about two minutes), or give a
 folder that has them with --models.
@@ -51,7 +51,12 @@ NOT_SITE = (
     "flashinfer/data/spdlog",
     "sglang/multimodal_gen",
     "sglang/test",
+    "torch_memory_saver_hook_mode_preload.abi3",
+    "torch_memory_saver_hook_mode_torch.abi3",
+    "_cu12.abi3",
 )
+# Whose grammar back end the bundle carries: 90 MB of headers and symbols, half a megabyte without.
+GRAMMAR = {"0.5.11": "0.1.32"}
 
 
 def pip(*words: str) -> None:
@@ -94,6 +99,17 @@ def install(release: str, site: Path, work: Path) -> None:
         archive.extractall(site, wanted)
 
 
+def install_grammar(version: str, site: Path, work: Path) -> None:
+    """xgrammar's Python files, and its library without symbols."""
+    pip("download", "-d", str(work), f"xgrammar=={version}")
+    with zipfile.ZipFile(next(work.glob("xgrammar-*.whl"))) as archive:
+        archive.extractall(
+            site, [name for name in archive.namelist() if name.endswith((".py", ".so", "METADATA"))]
+        )
+    for library in (site / "xgrammar").glob("*.so"):
+        subprocess.run(["strip", "--strip-all", str(library)], check=True)
+
+
 def pack(site: Path, target: Path) -> None:
     def keep(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
         return None if any(part in info.name for part in NOT_SITE) or info.name.startswith("./bin") else info
@@ -115,6 +131,8 @@ def main() -> None:
         site, work = Path(folder) / "site", Path(folder) / "wheels"
         work.mkdir()
         install(given.release, site, work)
+        if given.release in GRAMMAR:
+            install_grammar(GRAMMAR[given.release], site, work)
         pack(site, given.out / "site.tar.xz")
     if given.models is not None:
         shutil.copytree(given.models, given.out / "models", dirs_exist_ok=True)

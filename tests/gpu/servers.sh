@@ -6,7 +6,10 @@
 . tests/gpu/prepare.sh
 export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false SGLANG_ENABLE_JIT_DEEPGEMM=0
 
-"$PYTHON" - "$home/site/sglang" <<'PY'
+# A copy, since dynspec wants to find the tree as it was unpacked; with times kept, so that bytecode stays valid.
+if [ ! -d "$home/patched" ]; then cp -a "$home/site" "$home/patched"; fi
+export PYTHONPATH="$PWD:$home/patched"
+"$PYTHON" - "$home/patched/sglang" <<'PY'
 import sys
 from pathlib import Path
 from orchestrator.patchset import find_patch

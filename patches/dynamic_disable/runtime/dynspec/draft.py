@@ -36,16 +36,18 @@ class Lag:
     """Per request slot: how many of the newest draft positions are missing and in the ring. Host side only.
 
     -1: the draft state is complete. 0: it is stale and nothing is kept. n: the newest n positions are in the ring.
+    Only slots that are behind have an entry, so that without a plain step no step costs anything here; the entry of
+    a request that ended behind stays until its slot is filled again.
     """
 
-    def __init__(self, rows: int, window: int) -> None:
-        self.window = window
-        self._kept: list[int] = [_COMPLETE] * rows
+    def __init__(self) -> None:
+        self._kept: dict[int, int] = {}
 
     def complete(self, reqs: list[Any]) -> None:
         """The draft just saw everything of these requests (prefill, draft extend)."""
-        for req in reqs:
-            self._kept[req.req_pool_idx] = _COMPLETE
+        if self._kept:
+            for req in reqs:
+                self._kept.pop(req.req_pool_idx, None)
 
     def one_more(self, reqs: list[Any], in_ring: bool) -> int:
         """One plain step more; the largest number of kept places among `reqs`."""
@@ -57,15 +59,19 @@ class Lag:
         most = 0
         for req in reqs:
             slot = req.req_pool_idx
-            count = kept[slot] = max(kept[slot], 0) + 1
+            count = kept[slot] = kept.get(slot, 0) + 1
             if count > most:
                 most = count
         return most
 
+    def behind(self, reqs: list[Any]) -> list[int]:
+        """The indices of the requests whose draft state is not complete."""
+        kept = self._kept
+        return [i for i, req in enumerate(reqs) if req.req_pool_idx in kept] if kept else []
+
     def kept(self, req: Any) -> int:
         """-1, 0 or n, as above."""
-        count: int = self._kept[req.req_pool_idx]
-        return count
+        return self._kept.get(req.req_pool_idx, _COMPLETE)
 
     def leave(self, req: Any, count: int) -> None:
         """Only the newest `count` places are still missing."""
@@ -114,7 +120,7 @@ class CatchUp:
         self.req_to_token = req_to_token
         self.ring = ring
         self.counters = counters
-        self.lag = Lag(req_to_token.shape[0], ring.window if ring else 0)
+        self.lag = Lag()
 
     def after_plain(self, batch: Any, positions: Any, hidden: Any, token_ids: Any, keep: bool) -> None:
         """Keep the state of one plain step: hidden [bs, width] at `positions` [bs] and the tokens sampled there.
@@ -131,7 +137,7 @@ class CatchUp:
 
     def before_speculation(self, batch: Any) -> None:
         """Close every gap, and put the state that drafting starts from into `batch.spec_info`."""
-        stale = [i for i, req in enumerate(batch.reqs) if self.lag.kept(req) != _COMPLETE]
+        stale = self.lag.behind(batch.reqs)
         if not stale:
             return
         state = batch.spec_info
