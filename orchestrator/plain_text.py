@@ -16,6 +16,12 @@ def clean(text: str) -> str:
     return text if text.isprintable() else _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+def os_words(error: OSError) -> str:
+    """What the system said, without Python's number and quotes around it."""
+    said = error.strerror or str(error)
+    return f"{said}: {error.filename}" if error.filename else said
+
+
 def clean_tree(value: Any) -> Any:
     """The same over every string of a JSON value from a node; line ends of other systems become newlines."""
     if isinstance(value, str):

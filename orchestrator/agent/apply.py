@@ -157,7 +157,7 @@ def _allowed(journal: Journal, item: Wanted) -> "set[Optional[str]]":
 def _originals(journal: Journal, wanted: List[Wanted]) -> List[Wanted]:
     listed = {item.path for item in wanted}
     return [
-        Wanted(path, old.sha256, old.sha256, backup.read_copy(old))
+        Wanted(path, old.sha256, old.sha256, backup.read_copy(journal, old))
         for path, old in journal.story.backups.items()
         if path not in listed
     ]
@@ -178,12 +178,16 @@ def _check_writable(changes: List[Change], prefixes: List[str]) -> None:
 
 def _check_space(journal: Journal, changes: List[Change]) -> None:
     needs: Dict[str, int] = {}
-    backups_at = places.work_folder(journal.workdir, journal.run_id)
+    backups_at = [
+        places.work_folder(journal.workdir, journal.run_id),
+        places.run_folder(journal.run_id),
+    ]
     for change in changes:
         folder = files.standing_folder(change.path)
         needs[folder] = needs.get(folder, 0) + len(change.after or b"")
         if change.path not in journal.story.backups and change.found is not None:
-            needs[backups_at] = needs.get(backups_at, 0) + len(change.found.data)
+            for place in backups_at:
+                needs[place] = needs.get(place, 0) + len(change.found.data)
     for folder, size in needs.items():
         have = files.free_bytes(folder)
         if have < size + _SPACE_MARGIN_BYTES:

@@ -1,25 +1,30 @@
-"""Originals: copied aside before the first change of a file, kept until a restore was verified."""
+"""Originals: copied aside before the first change of a file, kept until a restore was verified.
+
+Twice: in the run's work folder, and beside its journal. A work folder may lie on a scratch disk that somebody empties.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Iterable, Optional, Tuple
+from typing import Iterable, List, Optional, Tuple
 
-from . import durable, files, places
+from . import durable, files, places, pristine
 from .files import Found
 from .journal import Journal
 from .story import Backup
 from .wire import AgentError
 
 
-def folder_of(journal: Journal) -> str:
-    return os.path.join(places.work_folder(journal.workdir, journal.run_id), "backup")
+def folders_of(journal: Journal) -> List[str]:
+    work = places.work_folder(journal.workdir, journal.run_id)
+    return [os.path.join(folder, "backup") for folder in (work, places.run_folder(journal.run_id))]
 
 
 def back_up(journal: Journal, wanted: Iterable[Tuple[str, Optional[Found]]]) -> None:
     """The first backup wins: later contents are ours, only the first one is the original."""
-    folder = folder_of(journal)
-    places.private_way(os.path.dirname(folder), os.path.join(folder, "copy"))
+    folders = folders_of(journal)
+    for folder in folders:
+        places.private_way(os.path.dirname(folder), os.path.join(folder, "copy"))
     for path, found in wanted:
         if path in journal.story.backups:
             continue
@@ -27,11 +32,18 @@ def back_up(journal: Journal, wanted: Iterable[Tuple[str, Optional[Found]]]) -> 
             made = files.missing_folders(path)
             journal.append("backup", path=path, sha256=None, mode=0, uid=0, gid=0, copy=None, made=made)
             continue
-        copy = os.path.join(folder, found.sha256)
-        if files.digest(files.look(copy)) != found.sha256:
-            _write_copy(copy, found)
+        copies = [os.path.join(folder, found.sha256) for folder in folders]
+        for copy in copies:
+            if files.digest(files.look(copy)) != found.sha256:
+                _write_copy(copy, found)
         journal.append(
-            "backup", path=path, sha256=found.sha256, mode=found.mode, uid=found.uid, gid=found.gid, copy=copy
+            "backup",
+            path=path,
+            sha256=found.sha256,
+            mode=found.mode,
+            uid=found.uid,
+            gid=found.gid,
+            copy=copies[0],
         )
 
 
@@ -47,24 +59,57 @@ def _write_copy(copy: str, found: Found) -> None:
         ) from None
 
 
-def read_copy(backup: Backup) -> Optional[bytes]:
-    """The original bytes. Raises AgentError `dirty` when the backup is missing or damaged."""
-    if backup.sha256 is None or backup.copy is None:
+def read_copy(journal: Journal, backup: Backup) -> Optional[bytes]:
+    """The original bytes. Raises AgentError `dirty`, naming the way out, when no backup of them is whole."""
+    if backup.sha256 is None:
         return None
+    lost = []
+    for copy in copies_of(journal, backup):
+        data, state = _read(copy, backup.sha256)
+        if data is not None:
+            return data
+        lost.append("{} ({})".format(copy, state))
+    raise AgentError(
+        "dirty",
+        "no backup of {} is left: {}. It must have the sha256 {} again{}; after that, restore closes the run".format(
+            backup.path, ", ".join(lost), backup.sha256, _way_back(backup.path)
+        ),
+        files=[backup.path],
+    )
+
+
+def copies_of(journal: Journal, backup: Backup) -> List[str]:
+    """Where the original lies; the place that the journal names comes first."""
+    if backup.sha256 is None or backup.copy is None:
+        return []
+    beside = [os.path.join(folder, backup.sha256) for folder in folders_of(journal)]
+    return list(dict.fromkeys([backup.copy, *beside]))
+
+
+def whole_copy(journal: Journal, backup: Backup) -> Optional[str]:
+    """The first copy that still holds the original, for a person."""
+    wanted = backup.sha256 or ""
+    return next((copy for copy in copies_of(journal, backup) if _read(copy, wanted)[0] is not None), None)
+
+
+def _read(copy: str, sha256: str) -> "Tuple[Optional[bytes], str]":
+    """The bytes, or what is wrong with them."""
     try:
-        found = files.look(backup.copy)
+        found = files.look(copy)
     except AgentError as error:
-        raise AgentError("dirty", error.message, files=[backup.path]) from None
-    if found is None or found.sha256 != backup.sha256:
-        state = "missing" if found is None else "damaged"
-        raise AgentError(
-            "dirty", "the backup {} of {} is {}".format(backup.copy, backup.path, state), files=[backup.path]
-        )
-    return found.data
+        return None, error.message
+    if found is None:
+        return None, "missing"
+    return (found.data, "") if found.sha256 == sha256 else (None, "damaged")
+
+
+def _way_back(path: str) -> str:
+    command = pristine.command_to_reset(path)
+    return "" if command is None else ": {}".format(command)
 
 
 def drop(journal: Journal) -> None:
     """Only after a restore that was verified."""
-    folder = folder_of(journal)
-    if os.path.isdir(folder):
-        durable.remove_tree("backup.drop", folder)
+    for folder in folders_of(journal):
+        if os.path.isdir(folder):
+            durable.remove_tree("backup.drop", folder)

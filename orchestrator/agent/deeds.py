@@ -30,7 +30,7 @@ from .logfile import LogFile
 from .procs import Identity, Stat
 from .sampler import Sampler
 from .server import Launch, Server
-from .wire import AgentError, Message, all_of, sha256_hex, unpack_text
+from .wire import AgentError, Message, all_of, as_agent_error, sha256_hex, unpack_text
 
 _GPU_BASELINE_TIMEOUT_S = 5.0
 _GROWING_S = 120.0
@@ -279,10 +279,8 @@ def _attempt(deed: Callable[[], None]) -> Optional[AgentError]:
     """One part of the way back; whatever happens to it, the next part is tried."""
     try:
         deed()
-    except AgentError as error:
-        return error
     except Exception as error:  # noqa: BLE001 - an undo must not cancel the next
-        return AgentError("dirty", "{}: {}".format(type(error).__name__, error))
+        return as_agent_error(error, "unwind", "dirty")
     return None
 
 

@@ -9,7 +9,7 @@ from typing import Callable, Dict
 
 from . import args, lock
 from .logfile import LogFile
-from .wire import AgentError, Link, Message
+from .wire import AgentError, Link, Message, as_agent_error
 
 Verb = Callable[[Link, Message], Message]
 
@@ -60,12 +60,10 @@ class Desk:
             if known is None:
                 raise AgentError("unknown_verb", "the guardian knows no verb {!r:.40}".format(verb))
             return {"id": number, "ok": known(link, given)}
-        except AgentError as error:
-            return {"id": number, "error": error.as_json()}
         except Exception as error:  # noqa: BLE001 - a request must never end the guardian
-            self._log.write("{} failed: {!r}".format(verb, error))
-            text = "{}: {}: {}".format(verb, type(error).__name__, error)
-            return {"id": number, "error": AgentError("failed", text).as_json()}
+            if not isinstance(error, AgentError):
+                self._log.write("{} failed: {!r}".format(verb, error))
+            return {"id": number, "error": as_agent_error(error, str(verb)).as_json()}
 
     def wait_for_answers(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s

@@ -19,7 +19,7 @@ from .journal import Journal
 from .lease import Lease
 from .logfile import LogFile
 from .signals import SignalWatch
-from .wire import AgentError, Link, Message
+from .wire import AgentError, Link, Message, as_agent_error
 
 _WAKE_S = 0.25
 _DEED_GRACE_S = 2.0  # how long an unwind waits, over its limit, for a deed to notice that it should give up
@@ -270,10 +270,8 @@ class Guardian:
                 raise AgentError("dirty", "{} does not end".format(self._phase or "a deed"))
             self._outcome = {"ok": self._deeds.unwind(stop_s)}
             self.log.write("unwound: clean")
-        except AgentError as error:
-            self._note_dirty(error)
         except Exception as error:  # noqa: BLE001 - the lock must be given up whatever happened
-            self._note_dirty(AgentError("dirty", "{}: {}".format(type(error).__name__, error)))
+            self._note_dirty(as_agent_error(error, "unwind", "dirty"))
         self._unlock()
 
     def _note_dirty(self, error: AgentError) -> None:

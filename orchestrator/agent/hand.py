@@ -7,7 +7,7 @@ import platform
 import sys
 from typing import List, Optional
 
-from . import ending, facts, guardlink, lock, logfile, places, procs, recovery, taking, verbs
+from . import ending, facts, guardlink, lock, logfile, places, procs, recovery, taking, tidy, verbs
 from .journal import Journal
 from .wire import AgentError, Message
 
@@ -18,10 +18,11 @@ _STOP_S = 30.0
 def recover(what: str, force: bool, keep_foreign: bool) -> Message:
     """`stop` ends what was started; `restore` also puts files back and gives the node back.
 
-    Returns {recovered: [{run_id, restored, stopped, kept}]}. Raises AgentError `busy` for a live holder without
-    `force`, `dirty` for what could not be cleaned.
+    Returns {recovered: [{run_id, restored, stopped, kept, patched}], cleared: [run ids]}. Raises AgentError `busy` for
+    a live holder without `force`, `dirty` for what could not be cleaned.
     """
     done: List[Message] = []
+    cleared: List[str] = []
     held = lock.holder()
     if held is not None:
         done.append(_ask_holder(held, what, force))
@@ -30,7 +31,9 @@ def recover(what: str, force: bool, keep_foreign: bool) -> Message:
             "recovery", "{}@{}".format(procs.user_name(os.geteuid()), platform.node()), logfile.utc_now()
         ):
             done += recovery.recover_all(keep_foreign) if what == "restore" else _stop_dead()
-    return {"recovered": done}
+            if what == "restore":
+                cleared = tidy.clear()
+    return {"recovered": done, "cleared": cleared}
 
 
 def _ask_holder(held: Message, what: str, force: bool) -> Message:
@@ -97,14 +100,7 @@ def main(command: str, words: List[str]) -> int:
             _report(error.details["recovered"])
         _say("{}: {}".format(error.code, error.message))
         for problem in error.details.get("files", []):
-            _say(
-                "  "
-                + (
-                    ": ".join(str(part) for part in problem.values())
-                    if isinstance(problem, dict)
-                    else problem
-                )
-            )
+            _say_problem(problem)
         return DIRTY if error.code == "dirty" else REFUSED
     _report(done["recovered"])
     return CLEAN
@@ -120,6 +116,19 @@ def _report(recovered: List[Message]) -> None:
             _say("  restored " + path)
         for path in item["kept"]:
             _say("  left as somebody else changed it: " + path)
+        for path in item.get("patched", []):
+            _say("  it still holds a patch of dynspec: " + path)
+
+
+def _say_problem(problem: "Message | str") -> None:
+    if isinstance(problem, str):
+        return _say("  " + problem)
+    _say("  {path}: {why}".format(**problem))
+    if problem.get("kind") == "foreign":
+        _say("    to keep it as it is: restore --keep-foreign")
+        if problem.get("original"):
+            _say("    to have the original back: cp {original} {path}, then restore".format(**problem))
+    return None
 
 
 def _status() -> int:

@@ -72,6 +72,22 @@ def find_record(package_path: str) -> Optional[str]:
     return own[0] if own else None
 
 
+def command_to_reset(path: str) -> Optional[str]:
+    """What a person types to have one file again as its distribution or its commit has it; None where nothing tells."""
+    folder = os.path.dirname(path)
+    while folder != os.path.dirname(folder):
+        try:
+            record = find_record(folder)
+        except (AgentError, OSError):
+            record = None
+        if record is not None:
+            name = os.path.basename(os.path.dirname(record))[: -len(".dist-info")]
+            return "pip install --force-reinstall --no-deps {}=={}".format(*name.partition("-")[::2])
+        folder = os.path.dirname(folder)
+    top = find_checkout(os.path.dirname(path))
+    return None if top is None else "git -C {} checkout -- {}".format(top, os.path.relpath(path, top))
+
+
 def _lists(record: str, package: str) -> bool:
     """Whether the distribution brought the package's own first file, not just a plug-in into its folder."""
     wanted = os.fsencode(package) + b"/__init__.py,"

@@ -81,7 +81,7 @@ def main() -> None:
         answer["version"] = written_version(path) or metadata_version(name, path)
         answer["editable"] = is_editable(path)
     except (ImportError, LookupError, ValueError, AttributeError) as error:
-        answer["problem"] = "{}: {}".format(type(error).__name__, error)
+        answer["problem"] = str(error)
     sys.stdout.write("\n" + MARK + json.dumps(answer) + "\n")
 
 

@@ -8,7 +8,6 @@ import os
 import platform
 import pwd
 import re
-import signal
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 Identity = Tuple[int, int]
@@ -233,10 +232,3 @@ def machine_id() -> str:
 def become_subreaper() -> bool:
     """From now on processes that leave the tree below us come back to us instead of to init."""
     return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
-
-
-def signal_name(signum: int) -> str:
-    try:
-        return signal.Signals(signum).name
-    except ValueError:
-        return "signal {}".format(signum)

@@ -76,7 +76,7 @@ def _fact(entry: Entry) -> Message:
         "run_id": entry.run_id,
         "path": entry.path,
         "state": "live" if entry.live else "dead",
-        "files_changed": sorted(story.intended) if story is not None else [],
+        "files_changed": restore.changed_now(story) if story is not None else [],
         "server_pid": server[0] if server is not None else None,
         "same_boot": opened is not None and opened["boot_id"] == procs.boot_id(),
     }
@@ -142,8 +142,13 @@ def recover(path: str, keep_foreign: bool = False) -> Message:
         opened.append("close", state=journal.CLEAN if not result.problems else "foreign files kept")
     finally:
         opened.close_file()
-    kept = [problem.path for problem in result.problems]
-    return {"run_id": opened.run_id, "restored": result.restored, "stopped": stopped, "kept": kept}
+    return {
+        "run_id": opened.run_id,
+        "restored": result.restored,
+        "stopped": stopped,
+        "kept": [problem.path for problem in result.problems],
+        "patched": [problem.path for problem in result.problems if problem.patched],
+    }
 
 
 def stop_processes(opened: Journal) -> "tuple[List[int], Optional[AgentError]]":

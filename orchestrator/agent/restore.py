@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from typing import List, NamedTuple, Optional
 
 from . import backup as backup_files
 from . import bytecode, durable, files, overlay
+from .files import Found
 from .journal import Journal
-from .story import Backup
+from .story import Backup, Story
 from .wire import AgentError, Message
+
+_PATCH_MARK = re.compile(rb"#[^\n]*dynspec:\w")  # the comment of every inserted block
 
 
 class Problem(NamedTuple):
+    """`kind`: "foreign" where somebody else's edit is in the way; then `original` is a whole copy of what was there.
+
+    `patched`: the file as it is now still holds a patch of ours.
+    """
+
     path: str
     why: str
+    kind: str = "other"
+    original: Optional[str] = None
+    patched: bool = False
 
 
 class Restored(NamedTuple):
@@ -35,6 +47,8 @@ def restore(journal: Journal) -> Restored:
             files.unstage(path, journal.run_id)
             if _put_back(journal, backup):
                 done.append(path)
+        except Foreign as error:
+            problems.append(error.problem)
         except AgentError as error:
             problems.append(Problem(path, error.message))
         except OSError as error:
@@ -58,30 +72,39 @@ def _put_back(journal: Journal, backup: Backup) -> bool:
     if current == backup.sha256:
         return False
     if current not in journal.story.intended.get(backup.path, set()):
-        raise _foreign(backup, current)
+        raise Foreign(journal, backup, found)
     if backup.sha256 is None:
         durable.remove("file.remove", backup.path)
         return True
-    data = backup_files.read_copy(backup)
+    data = backup_files.read_copy(journal, backup)
     assert data is not None
     name = files.stage(backup.path, data, backup, journal.run_id)
-    if files.digest(files.look(backup.path)) != current:
+    now = files.look(backup.path)
+    if files.digest(now) != current:
         files.unstage(backup.path, journal.run_id)
-        raise _foreign(backup, None)
+        raise Foreign(journal, backup, now)
     durable.replace("file.replace", name, backup.path)
     return True
 
 
-def _foreign(backup: Backup, current: Optional[str]) -> AgentError:
-    return AgentError(
-        "dirty",
-        "{} was changed by somebody else (now {}, original {}); left as it is. The original is in {}".format(
-            backup.path,
-            files.short(current),
+class Foreign(AgentError):
+    """The file is neither the original nor what we wrote: an edit or an upgrade of somebody else."""
+
+    def __init__(self, journal: Journal, backup: Backup, found: Optional[Found]) -> None:
+        original = backup_files.whole_copy(journal, backup)
+        patched = found is not None and holds_patch(found.data)
+        why = "changed by somebody else (now {}, original {}); left as it is. The original is in {}{}".format(
+            files.short(files.digest(found)),
             files.short(backup.sha256),
-            backup.copy or "(no such file before)",
-        ),
-    )
+            original or ("(no such file before)" if backup.sha256 is None else "no backup any more"),
+            ". It still holds a patch of dynspec" if patched else "",
+        )
+        super().__init__("dirty", "{} was {}".format(backup.path, why))
+        self.problem = Problem(backup.path, why, "foreign", original, patched)
+
+
+def holds_patch(data: bytes) -> bool:
+    return _PATCH_MARK.search(data) is not None
 
 
 def remove_made(journal: Journal) -> None:
@@ -116,6 +139,19 @@ def verify_original(journal: Journal) -> List[Problem]:
         elif any(os.path.lexists(folder) for folder in backup.made):
             problems.append(Problem(backup.path, "its folder was made by this run and now holds other files"))
     return problems
+
+
+def changed_now(story: Story) -> List[str]:
+    """Files that this run meant to change and that are not as they were. One that cannot be looked at counts."""
+    changed = []
+    for path in sorted(story.intended):
+        try:
+            if files.digest(files.look(path)) == story.backups[path].sha256:
+                continue
+        except (AgentError, KeyError):
+            pass
+        changed.append(path)
+    return changed
 
 
 def verify(journal: Journal) -> List[Message]:

@@ -54,16 +54,24 @@ def check(given: Message) -> Message:
 @contextlib.contextmanager
 def _work_folder(work: str) -> Iterator[str]:
     """A folder for one overlay. A smoke check without a run leaves nothing behind; a guarded run's folder stays."""
-    held = os.path.isdir(work)
-    parent = places.private_folder(os.path.join(places.private_folder(work), "smoke"))
+    parent = os.path.join(work, "smoke")
+    made = [folder for folder in (parent, *_above(parent)) if not os.path.isdir(folder)]
+    places.private_folder(work)
+    places.private_folder(parent)
     folder = tempfile.mkdtemp(dir=parent)
     try:
         yield folder
     finally:
         shutil.rmtree(folder)  # links in it are removed, never followed
-        for empty in [parent] if held else [parent, work]:
+        for empty in made:
             with contextlib.suppress(OSError):
                 os.rmdir(empty)
+
+
+def _above(path: str) -> Iterator[str]:
+    while path != os.path.dirname(path):
+        path = os.path.dirname(path)
+        yield path
 
 
 def _argvs(given: Message) -> Dict[str, List[str]]:

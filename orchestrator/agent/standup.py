@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Tuple
 
-from . import lock, logfile, places, procs, recovery
+from . import lock, logfile, places, procs, recovery, tidy
 from .guardian import Config, Guardian
 from .journal import Journal
 from .logfile import LogFile
-from .wire import AgentError, Message, decode, encode
+from .wire import Message, as_agent_error, decode, encode
 
 
 def main() -> int:
@@ -18,18 +18,12 @@ def main() -> int:
     _detach()
     try:
         config = Config(decode(sys.stdin.buffer.readline()))
-        guardian, recovered = _stand_up(config)
-    except AgentError as error:
-        _answer_parent({"error": error.as_json()})
-        return 1
+        guardian, before = _stand_up(config)
     except Exception as error:  # noqa: BLE001 - the parent waits for one line
-        _answer_parent(
-            {"error": AgentError("failed", "{}: {}".format(type(error).__name__, error)).as_json()}
-        )
+        _answer_parent({"error": as_agent_error(error, "guard").as_json()})
         return 1
-    if not _answer_parent(
-        {"ok": {"guardian_pid": os.getpid(), "journal": guardian.journal.path, "recovered": recovered}}
-    ):
+    stands = {"guardian_pid": os.getpid(), "journal": guardian.journal.path, **before}
+    if not _answer_parent({"ok": stands}):
         guardian.expect_nobody()
     _quiet(guardian.log)
     guardian.run()
@@ -45,12 +39,13 @@ def _detach() -> None:
         os._exit(0)
 
 
-def _stand_up(config: Config) -> Tuple[Guardian, List[Message]]:
+def _stand_up(config: Config) -> Tuple[Guardian, Message]:
+    """The guardian, and what was done before: runs `recovered`, old folders `cleared`."""
     lock_socket = lock.acquire()
     with lock.answering(
         lock_socket, config.run_id, config.holder, logfile.utc_now(), "recovering a dead run"
     ):
-        recovered = recovery.recover_all()
+        before = {"recovered": recovery.recover_all(), "cleared": tidy.clear(config.run_id)}
     for folder in (places.home(), places.runs_folder(), places.run_folder(config.run_id)):
         places.private_folder(folder)
     places.private_folder(places.work_folder(config.workdir, config.run_id))
@@ -58,7 +53,7 @@ def _stand_up(config: Config) -> Tuple[Guardian, List[Message]]:
     journal = Journal.create(config.run_id, **_opening(config))
     procs.become_subreaper()
     log.write("guardian pid {} holds the node for {}".format(os.getpid(), config.holder))
-    return Guardian(config, lock_socket, journal, log), recovered
+    return Guardian(config, lock_socket, journal, log), before
 
 
 def _opening(config: Config) -> Dict[str, Any]:

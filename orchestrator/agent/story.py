@@ -202,6 +202,14 @@ def unreadable(path: str, why: str) -> AgentError:
     )
 
 
+def _in_words(error: Exception) -> str:
+    if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError, RecursionError)):
+        return "not a record"
+    if isinstance(error, KeyError):
+        return "it lacks {}, or is of a kind that this version does not write".format(error)
+    return str(error) if type(error) is ValueError else "it has another shape than what is written here"
+
+
 def read(path: str) -> Story:
     """Folds a journal file. A torn last line is ignored; anything else unreadable raises AgentError `dirty`."""
     try:
@@ -215,7 +223,7 @@ def read(path: str) -> Story:
         try:
             story.fold(json.loads(line.decode("utf-8")))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise unreadable(path, "line {}: {}: {}".format(number, type(error).__name__, error)) from None
+            raise unreadable(path, "line {}: {}".format(number, _in_words(error))) from None
     if story.opened is None:
         raise unreadable(path, "it has no opening record" if whole else "it is empty")
     return story

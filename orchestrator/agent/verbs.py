@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import sys
 from typing import Callable, Dict, List
 
@@ -24,10 +23,11 @@ from . import (
     smoke,
     story,
     taking,
+    tidy,
 )
 from .guardlink import GuardianLink
 from .loadrun import LoadRunner
-from .wire import AgentError, Message, pack
+from .wire import AgentError, Message, as_agent_error, pack
 
 _READ_LIMIT_BYTES = 16 * 1024 * 1024
 _TAIL_LIMIT_BYTES = 4 * 1024 * 1024
@@ -233,9 +233,7 @@ def clean(context: Context, given: Message) -> Message:
         raise AgentError("dirty", "run {} has an open journal; restore it first".format(run_id), files=[path])
     if told.opened is None or told.opened["workdir"] != workdir:
         raise AgentError("bad_request", "run {} did not work in {}".format(run_id, workdir), path=workdir)
-    for folder in (places.work_folder(workdir, run_id), places.run_folder(run_id)):
-        if os.path.isdir(folder) and not os.path.islink(folder):
-            shutil.rmtree(folder)
+    tidy.remove(run_id, workdir)
     return {}
 
 
@@ -282,11 +280,5 @@ def answer(context: Context, message: Message) -> Message:
         if known is None:
             raise AgentError("unknown_verb", "no verb {!r:.40}".format(verb))
         return {"id": number, "ok": known(context, given)}
-    except AgentError as error:
-        return {"id": number, "error": error.as_json()}
-    except OSError as error:
-        text = "{}: {} {}".format(verb, error.strerror, error.filename or "")
-        return {"id": number, "error": AgentError("failed", text.strip()).as_json()}
     except Exception as error:  # noqa: BLE001 - a request must never end the channel
-        text = "{}: {}: {}".format(verb, type(error).__name__, error)
-        return {"id": number, "error": AgentError("failed", text).as_json()}
+        return {"id": number, "error": as_agent_error(error, str(verb)).as_json()}

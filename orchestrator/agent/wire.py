@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import hashlib
 import json
 import socket
 import struct
 import threading
+import traceback
 import zlib
 from typing import Any, BinaryIO, Dict, Iterator, List
 
@@ -52,6 +54,22 @@ class AgentError(Exception):
 
     def as_json(self) -> Message:
         return {"code": self.code, "message": self.message, "details": self.details}
+
+
+def as_agent_error(error: Exception, doing: str, code: str = "failed") -> AgentError:
+    """Whatever went wrong while `doing`, as an answer for people. `code`: of what has none of its own.
+
+    What nobody thought of is a fault of ours: it is said as one, with its traceback in `details.fault`.
+    """
+    if isinstance(error, AgentError):
+        return error
+    if isinstance(error, OSError) and error.strerror:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT) and code == "failed"
+        where = " {}".format(error.filename) if error.filename else ""
+        return AgentError("no_space" if full else code, "{}: {}{}".format(doing, error.strerror, where))
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    text = "a fault of dynspec's agent on the node, while it was doing {!r:.40}".format(doing)
+    return AgentError(code, text, fault="".join(lines).splitlines())
 
 
 def error_from_json(data: Message) -> AgentError:

@@ -14,7 +14,6 @@ from orchestrator.runner.doctor import Place, facts_at, find_trees
 _MODEL = re.compile(r"--model(?:-path)?[= ](\S+)")
 _TODO = "  # <--"
 _COMMENT_AT = 29
-_WORDS_OF_YAML = {"yes", "no", "on", "off", "true", "false", "null", "y", "n", "~"}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,14 @@ from orchestrator.remote.replies import Status
 
 def status_lines(node: str, found: Status) -> list[str]:
     """Lock, server, journals, GPUs and who holds them, in that order."""
-    return [*_lock(node, found), *_journals(node, found), *_gpus(found)]
+    return [*_lock(node, found), *_journals(found), *_gpus(found)]
+
+
+def left_behind(found: Status) -> list[str]:
+    """Runs whose changes nobody will take back unasked: dead, and no guardian that would do it."""
+    if found.lock is not None:
+        return []
+    return [f"run {journal.run_id}" for journal in found.journals if journal.state == "dead"]
 
 
 def _lock(node: str, found: Status) -> Iterator[str]:
@@ -26,12 +33,10 @@ def _lock(node: str, found: Status) -> Iterator[str]:
         yield f"  server pid {server.pid}, last log output {server.log_idle_s:.0f} s ago"
 
 
-def _journals(node: str, found: Status) -> Iterator[str]:
+def _journals(found: Status) -> Iterator[str]:
     for journal in found.journals:
         changed = ", ".join(journal.files_changed) or "none"
-        yield f"  open journal of run {journal.run_id} ({journal.state}); files changed: {changed}"
-        if journal.state == "dead":
-            yield f"  -> dynspec restore {node}"
+        yield f"  open journal of run {journal.run_id} ({journal.state}); files that are not as they were: {changed}"
 
 
 def _gpus(found: Status) -> Iterator[str]:

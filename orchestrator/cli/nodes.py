@@ -65,16 +65,27 @@ def status(
     host_key: HostKey = None,
     as_json: AsJson = False,
 ) -> int:
-    """Lock, lease, journal, server, GPU processes."""
-    from orchestrator.cli.node_text import status_lines
+    """Lock, lease, journal, server, GPU processes.
+
+    70 where a run that nobody holds any more left files changed or processes; the last line puts that right.
+    """
+    from orchestrator.cli.node_text import left_behind, status_lines
+    from orchestrator.errors import NodeDirty
     from orchestrator.store import plain
 
-    with connected(Way(node, ssh_config, known_hosts, host_key)) as client:
+    way = Way(node, ssh_config, known_hosts, host_key)
+    with connected(way) as client:
         found = client.status()
     if as_json:
         print(json.dumps({"schema": 1, **plain(found)}))
     else:
         print("\n".join(status_lines(node, found)))
+    left = left_behind(found)
+    if left:
+        raise NodeDirty(
+            f"{node} is not as it was before {', '.join(left)}, and nobody holds it",
+            restore_command=_restore_command(way),
+        )
     return 0
 
 
@@ -114,14 +125,10 @@ def restore(
 def _give_back(
     way: Way, *, force: bool, as_json: bool, keep_foreign: bool = False, end_detached: bool = False
 ) -> int:
-    from orchestrator.model.experiment import Node
     from orchestrator.runner.guarding import is_detached
-    from orchestrator.runner.restore import restore_command, restore_node
+    from orchestrator.runner.restore import restore_node
 
-    known_hosts = way.known_hosts or Node.known_hosts
-    again = restore_command(
-        Node(way.node, "", known_hosts=known_hosts, host_key=way.host_key, ssh_config=way.ssh_config)
-    )
+    again = _restore_command(way)
     with connected(way) as client:
         if end_detached and not force:
             lock = client.status().lock
@@ -137,11 +144,25 @@ def _give_back(
     return 0
 
 
+def _restore_command(way: Way) -> str:
+    from orchestrator.model.experiment import Node
+    from orchestrator.runner.restore import restore_command
+
+    known_hosts = way.known_hosts or Node.known_hosts
+    return restore_command(
+        Node(way.node, "", known_hosts=known_hosts, host_key=way.host_key, ssh_config=way.ssh_config)
+    )
+
+
 def _run_line(node: str, run: dict[str, Any]) -> str:
     stopped = f"stopped {len(run['stopped'])} processes" if run["stopped"] else "nothing was running"
     files = ", ".join(run["restored"]) or "no file had been changed"
     kept = f"; left as somebody else changed them: {', '.join(run['kept'])}" if run["kept"] else ""
-    return f"{node}: run {run['run_id']}: {stopped}; put back and verified: {files}{kept}"
+    patched = "".join(
+        f"\n  warning: {path} still holds a patch of dynspec; install the package again to be rid of it"
+        for path in run["patched"]
+    )
+    return f"{node}: run {run['run_id']}: {stopped}; put back and verified: {files}{kept}{patched}"
 
 
 def connected(way: Way) -> Any:

@@ -61,7 +61,7 @@ def main() -> None:
     folder = os.path.join(home, "agent")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     if os.stat(folder).st_uid != os.getuid():
-        raise PermissionError(f"{folder} belongs to another user")
+        raise ValueError(f"{folder} belongs to another user")
     os.chmod(home, 0o700)
     files = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".pyz")]
     version = ".".join(map(str, sys.version_info[:3]))
@@ -79,6 +79,10 @@ def main() -> None:
 
 try:
     main()
-except (OSError, ValueError, KeyError) as problem:
-    say("DYNSPEC-FAIL", {"message": f"{type(problem).__name__}: {problem}"})
+except OSError as problem:
+    said = f"{problem.strerror}: {problem.filename}" if problem.filename else str(problem.strerror or problem)
+    say("DYNSPEC-FAIL", {"message": said})
+    sys.exit(1)
+except (ValueError, KeyError) as problem:
+    say("DYNSPEC-FAIL", {"message": f"the agent cannot be started: {problem}"})
     sys.exit(1)

@@ -275,10 +275,14 @@ def _settle(future: Future[Any], message: Mapping[str, Any]) -> None:
     if not isinstance(error, dict):
         error = {"message": str(error)}
     data = error.get("details")
+    fault = (
+        data.get("fault") if isinstance(data, dict) else None
+    )  # a traceback of the agent's, to be reported whole
     future.set_exception(
         RemoteError(
             str(error.get("message", "the node gave no reason")),
             code=str(error.get("code", "failed")),
+            details=tuple(map(str, fault)) if isinstance(fault, list) else (),
             data=data if isinstance(data, dict) else None,
         )
     )

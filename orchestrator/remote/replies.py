@@ -167,6 +167,7 @@ class Recovered:
     restored: tuple[str, ...]
     stopped: tuple[int, ...]
     kept: tuple[str, ...] = ()
+    patched: tuple[str, ...] = ()  # of `kept`: those that still hold a patch of ours
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,7 @@ class Guard:
     guardian_pid: int
     journal: str
     recovered: tuple[Recovered, ...]
+    cleared: tuple[str, ...] = ()  # earlier runs whose folders were removed
 
 
 @dataclass(frozen=True)
@@ -337,6 +339,7 @@ class Sampled:
 @dataclass(frozen=True)
 class RecoveredRuns:
     recovered: tuple[Recovered, ...]
+    cleared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

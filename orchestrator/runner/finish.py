@@ -8,6 +8,7 @@ from typing import Any
 from orchestrator.errors import DynspecError, NodeDirty, NothingToClaim, PhaseFailed, Regression
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.result import Outcome, RunInfo
+from orchestrator.plain_text import os_words
 from orchestrator.runner.events import Events
 from orchestrator.runner.results import boot_order, conclude, keep_as_good, write_reports
 from orchestrator.store import OUTCOME, RunStore, utc_now
@@ -91,7 +92,10 @@ def verdict(error: DynspecError | None, signum: int | None, touched: bool) -> tu
 
 
 def _unreported(failure: Exception) -> PhaseFailed:
-    words = failure.message if isinstance(failure, DynspecError) else f"{type(failure).__name__}: {failure}"
+    if isinstance(failure, OSError):
+        words = os_words(failure)
+    else:
+        words = failure.message if isinstance(failure, DynspecError) else "a bug of dynspec"
     return PhaseFailed(
         f"the report could not be made: {words}", help="the records are kept; dynspec report RUN tries again"
     )

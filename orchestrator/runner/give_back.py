@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from orchestrator.errors import DynspecError, NodeDirty, RemoteError
 from orchestrator.remote.node import Node
 from orchestrator.runner.events import Events
-from orchestrator.runner.restore import end_run
+from orchestrator.runner.restore import end_run, ways_out
 
 # Beyond the limit of the stop itself: files, proof, and the memory of the GPUs.
 _MARGIN_S = 30.0
@@ -39,7 +39,7 @@ def give_back(
     except DynspecError as error:
         if isinstance(error, RemoteError) and error.code == "dirty":
             raise dirty(error, command) from error
-        events.note(f"{error.message}; connecting again to give the node back")
+        events.note(f"{error.message}; giving the node back over a new connection")
         given = _again(node, reconnect, run_id, command)
     events.emit("given_back", restored=list(given.restored))
     return given
@@ -59,8 +59,13 @@ def _again(lost: Node, reconnect: Callable[[], Node], run_id: str, command: str)
 
 
 def dirty(error: DynspecError, command: str) -> NodeDirty:
+    """A node that answered has said what is left; one that did not may still restore itself."""
+    if isinstance(error, RemoteError) and error.code == "dirty":
+        more = ways_out(error, command)
+    else:
+        more = ("a node that still runs restores itself when the lease (node.lease) ends",)
     return NodeDirty(
         f"the node could not be given back as it was: {error.message}",
-        details=(*error.details, "where its guardian still lives, it restores by itself when the lease ends"),
+        details=(*error.details, *more),
         restore_command=command,
     )

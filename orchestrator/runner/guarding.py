@@ -17,7 +17,7 @@ from orchestrator.remote.node import Node
 from orchestrator.remote.refusals import before_acting
 from orchestrator.remote.replies import Guard, Status
 from orchestrator.runner.events import Events
-from orchestrator.runner.restore import restore_command
+from orchestrator.runner.restore import restore_command, ways_out
 from orchestrator.runner.signals import SignalGate
 
 _POLL_S = 1.0
@@ -101,7 +101,7 @@ class Taking:
             return before_acting(error, host)
         return NodeDirty(
             f"a dead run on {host} could not be put back: {error.message}",
-            details=error.details,
+            details=(*error.details, *ways_out(error, restore_command(self._experiment.node))),
             restore_command=restore_command(self._experiment.node),
         )
 
@@ -115,6 +115,10 @@ class Taking:
                 restored=list(item.restored),
                 stopped=list(item.stopped),
             )
+        if reply.cleared:
+            self._events.note(
+                f"removed on the node: folders of runs that are over: {', '.join(reply.cleared)}"
+            )
 
 
 def explain_end(error: DynspecError, node: Node | None) -> DynspecError:
@@ -125,7 +129,14 @@ def explain_end(error: DynspecError, node: Node | None) -> DynspecError:
     if notes:
         return PhaseFailed(f"the run was ended from outside: {notes[-1]}", details=seen)
     if any(event.name == "guardian_lost" for event in said):
-        return PhaseFailed("the guardian on the node has died, and with it the run", details=seen)
+        return PhaseFailed(
+            "dynspec's own process on the node, the guardian, which starts and stops the server, was killed; the run "
+            "could not go on",
+            details=(
+                "somebody or the kernel ended it: dmesg on the node names it if memory had run out",
+                "what it had started and changed is stopped and put back from its journal, over a new connection",
+            ),
+        )
     return error
 
 

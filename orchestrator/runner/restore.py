@@ -17,7 +17,8 @@ _WENT = frozenset({"lost", "not_found"})
 def restore_node(
     node: Node, command: str, *, force: bool = False, keep_foreign: bool = False
 ) -> list[dict[str, Any]]:
-    """One entry a run that was ended: {run_id, restored, stopped, kept}. `command`: what a person types to try again.
+    """One entry a run that was ended: {run_id, restored, stopped, kept, patched}. `command`: what a person types to try
+    again.
 
     Raises NodeBusy for a live holder without `force`, NodeDirty for a rest.
     """
@@ -31,6 +32,7 @@ def restore_node(
             "restored": list(run.restored),
             "stopped": list(run.stopped),
             "kept": list(run.kept),
+            "patched": list(run.patched),
         }
         for run in done.recovered
     ]
@@ -75,11 +77,28 @@ def node_command(verb: str, choice: NodeChoice) -> str:
     return shlex.join(words)
 
 
+def ways_out(error: RemoteError, command: str) -> tuple[str, ...]:
+    """For each file that somebody else changed, the two things that a person may do about it."""
+    found = error.data.get("files")
+    foreign = [
+        item
+        for item in (found if isinstance(found, list) else ())
+        if isinstance(item, dict) and item.get("kind") == "foreign"
+    ]
+    lines = [
+        f"to have the original back, on the node: {shlex.join(['cp', str(item['original']), str(item['path'])])}, then "
+        "the command below"
+        for item in foreign
+        if item.get("original")
+    ]
+    return (*lines, f"to keep what is there now: {command} --keep-foreign") if foreign else ()
+
+
 def _refusal(error: RemoteError, host: str, command: str) -> Exception:
     if error.code == "dirty":
         return NodeDirty(
             f"{host} could not be restored: {error.message}",
-            details=error.details,
+            details=(*error.details, *ways_out(error, command)),
             restore_command=command,
         )
     refusal = before_acting(error, host)

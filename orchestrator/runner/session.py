@@ -12,6 +12,7 @@ from orchestrator.errors import DynspecError, Interrupted, NodeDirty, PhaseFaile
 from orchestrator.load.prompts import digest_of
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.plan import RunPoint
+from orchestrator.plain_text import os_words
 from orchestrator.redact import Redactor
 from orchestrator.remote.node import Node
 from orchestrator.runner.collect import Collecting
@@ -111,7 +112,7 @@ class Session:
         except DynspecError as failure:
             error = explain_end(failure, self.node)
         except OSError as failure:
-            error = PhaseFailed(f"this machine: {failure}")
+            error = PhaseFailed(f"this machine: {os_words(failure)}")
         except Exception as unforeseen:  # noqa: BLE001  raised again when the node is clean
             bug = unforeseen
         self.events.forgive()
@@ -124,7 +125,7 @@ class Session:
         ending = Ending(self.experiment, self.store, self.events, self.started_utc, self.touched)
         if bug is None:
             return ending.finish(error, signum or self.gate.first)
-        ending.finish(error or PhaseFailed(f"a bug of dynspec: {type(bug).__name__}"), None)
+        ending.finish(error or PhaseFailed(_BUG), None)
         raise error if isinstance(error, NodeDirty) else bug
 
     def _measure(self) -> None:
@@ -258,8 +259,11 @@ class Session:
         try:
             collecting.run(tuple(dict.fromkeys(boot_order(self.store))))
         except OSError as full:
-            self.events.emit("warning", text=f"not everything could be collected: {full}")
+            self.events.emit("warning", text=f"not everything could be collected: {os_words(full)}")
         self.node = collecting.node
+
+
+_BUG = "a bug of dynspec ended the run; what it printed helps whoever mends it"
 
 
 def _make_folder(results: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import py_compile
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -109,7 +110,10 @@ def test_restore_refuses_a_foreign_file_restores_the_others_and_names_it(node: N
     assert node.worker.read_bytes() == WORKER
     dirty = node.by_hand("restore")
     assert dirty.returncode == 70
-    assert str(node.banner) in dirty.stdout
+    assert f"cp {node.workdir}/run-1/backup/{sha(BANNER)} {node.banner}, then restore" in dirty.stdout
+    assert "to keep it as it is: restore --keep-foreign" in dirty.stdout
+    (told,) = node.client().ask("status")["journals"]
+    assert told["files_changed"] == [str(node.banner)]
     backups = list((node.workdir / "run-1" / "backup").iterdir())
     assert BANNER in [path.read_bytes() for path in backups], (
         "the original is kept until a restore was verified"
@@ -121,13 +125,15 @@ def test_restore_refuses_a_foreign_file_restores_the_others_and_names_it(node: N
 
 def test_a_person_may_give_up_a_file_that_was_upgraded_meanwhile(node: Node, client: Client) -> None:
     apply(client, change(node.banner, BANNER, PATCHED), change(node.worker, WORKER, b"# two\n"))
-    node.banner.write_bytes(FOREIGN)
+    edited = FOREIGN + b"x = 1  # dynspec:spec_banner\n"
+    node.banner.write_bytes(edited)
     client.kill()
     os.kill(node.guardian_pid(), 9)
     done = node.by_hand("restore", "--keep-foreign")
     assert done.returncode == 0
     assert f"left as somebody else changed it: {node.banner}" in done.stdout
-    assert node.banner.read_bytes() == FOREIGN
+    assert f"it still holds a patch of dynspec: {node.banner}" in done.stdout
+    assert node.banner.read_bytes() == edited
     assert node.worker.read_bytes() == WORKER
     assert node.by_hand("restore").stdout.startswith("nothing to do")
 
@@ -141,14 +147,37 @@ def test_a_file_that_vanished_is_not_brought_back_silently(node: Node, client: C
     assert not node.banner.exists()
 
 
-def test_a_damaged_backup_is_never_written_over_the_tree(node: Node, client: Client) -> None:
+def test_a_work_folder_that_vanished_during_the_run_costs_no_original(node: Node, client: Client) -> None:
+    apply(client, change(node.banner, BANNER, PATCHED))
+    shutil.rmtree(node.workdir)
+    done = client.ask("unwind", stop_s=2, reason="done")
+    assert (done["restored"], done["verified"]) == ([str(node.banner)], True)
+    assert node.banner.read_bytes() == BANNER
+    assert not (node.home / "runs" / "run-1" / "backup").exists()
+
+
+def test_a_damaged_backup_is_never_written_over_the_tree_and_the_way_out_is_named(
+    node: Node, client: Client
+) -> None:
+    record = node.site / "toy_kit-1.2.3.dist-info" / "RECORD"
+    record.parent.mkdir()
+    record.write_text("toy/__init__.py,,\n")
     apply(client, change(node.banner, BANNER, PATCHED))
     (node.workdir / "run-1" / "backup" / sha(BANNER)).write_bytes(b"garbage")
+    (node.home / "runs" / "run-1" / "backup" / sha(BANNER)).unlink()
     with pytest.raises(Refused) as refused:
-        client.ask("restore")
+        client.ask("unwind", stop_s=2, reason="done")
     assert refused.value.code == "dirty"
-    assert "damaged" in refused.value.message
+    for words in (
+        "(damaged)",
+        "(missing)",
+        sha(BANNER),
+        "pip install --force-reinstall --no-deps toy_kit==1.2.3",
+    ):
+        assert words in refused.value.message
     assert node.banner.read_bytes() == PATCHED
+    node.banner.write_bytes(BANNER)  # as pip would
+    assert node.by_hand("restore").returncode == 0
 
 
 def test_verify_tells_original_patched_and_foreign(node: Node, client: Client) -> None:

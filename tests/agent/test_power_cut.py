@@ -382,7 +382,7 @@ def test_nothing_else_replaces_removes_or_syncs_files() -> None:
         ("tree_copy.py", "os.mkdir"),  # an overlay that serves: the journal says that it is there
         ("smoke.py", "shutil.rmtree"),
         ("smoke.py", "os.rmdir"),
-        ("verbs.py", "shutil.rmtree"),  # `clean`, after the journal is closed
+        ("tidy.py", "shutil.rmtree"),  # after the journal is closed
     }
     found = {
         (path.name, name)

@@ -47,8 +47,9 @@ def rewrite(node: Node, edit: Callable[[list[dict[str, Any]]], Any]) -> None:
 def test_the_next_guardian_stops_and_restores_before_it_begins(node: Node, dead: int) -> None:
     client = node.client()
     assert [item["state"] for item in client.ask("status")["journals"]] == ["dead"]
-    recovered = node.guard(client, "run-2")["recovered"]
-    assert recovered == [{"run_id": "run-1", "restored": [str(node.banner)], "stopped": [dead], "kept": []}]
+    (recovered,) = node.guard(client, "run-2")["recovered"]
+    done = {"run_id": "run-1", "restored": [str(node.banner)], "stopped": [dead]}
+    assert recovered == {**done, "kept": [], "patched": []}
     assert not alive(dead)
     assert node.banner.read_bytes() == BANNER
 

@@ -4,9 +4,11 @@ see, stop and restore what dynspec did."""
 from __future__ import annotations
 
 import json
+import re
 import resource
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,7 +123,8 @@ def test_a_file_that_somebody_else_edits_during_the_run_is_not_overwritten(
 ) -> None:
     target = node.package / "srt" / "server_args.py"
     original = target.read_bytes()
-    with place.start("run", place.write(_long(node)), "--json") as run:
+    path = place.write(_long(node))
+    with place.start("run", path, "--json") as run:
         _at_its_point(run)
         theirs = target.read_bytes() + b"\n# edited by hand\n"
         target.write_bytes(theirs)
@@ -133,10 +136,24 @@ def test_a_file_that_somebody_else_edits_during_the_run_is_not_overwritten(
     assert target.read_bytes() == theirs
     again = elsewhere.run(*command.split()[1:])
     assert again.code == 70, again.text
-    assert str(target) in again.err
+    for told in (done.text, again.err):
+        assert "It still holds a patch of dynspec" in told
+        assert f"to keep what is there now: {command} --keep-foreign" in told
+        (copy,) = re.findall(rf"on the node: cp (\S+) {target}, then", told)
+        assert Path(copy).read_bytes() == original
     assert again.errors[-1] == command
+    status = elsewhere.run("status", node.name, *_reach(node))
+    assert (status.code, status.errors[-1]) == (70, command), status.text
+    assert f"files that are not as they were: {target}\n" in status.out
     kept = elsewhere.run(*command.split()[1:], "--keep-foreign")
     assert kept.code == 0, kept.text
     assert f"left as somebody else changed them: {target}" in kept.out
+    assert f"warning: {target} still holds a patch of dynspec" in kept.out
+    assert place.run("status", node.name, *_reach(node)).code == 0
+    planned = place.run("plan", path)
+    assert (planned.code, "already carries spec_banner" in planned.err) == (4, True), planned.text
+    target.write_bytes(original + b"\n# edited by hand\n")
+    doctor = place.run("doctor", node.name, path, *_reach(node))
+    assert "changed by hand before this run: srt/server_args.py" in doctor.out
     target.write_bytes(original)
     assert elsewhere.run(*command.split()[1:]).out.endswith("no open journal, no server of ours\n")
