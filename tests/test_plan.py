@@ -22,6 +22,7 @@ from orchestrator.model.plan import (
 )
 from orchestrator.plan import Done, build_plan, refuse_locked, render_plan
 from orchestrator.plan.order import boot_order, canary_concurrency, risk_order
+from orchestrator.plan.paths import few
 from orchestrator.plan.render import undo_words
 from tests.plan_cases import BANNER, experiment, facts, patch_sets, plan_of, table
 
@@ -217,7 +218,8 @@ def test_the_rendered_plan_names_what_is_stopped_changed_and_started():
         "stops    pid 77, user alice, memory unknown, 1m old: train (for good: it is not started again)"
         in lines
     )
-    assert "changes  /home/bob/venv/sglang/srt/server_args.py for spec_banner (put back at the end)" in lines
+    files = lines.index("changes  2 files below /home/bob/venv/sglang for spec_banner (put back at the end):")
+    assert lines[files + 1] == "         srt/server_args.py, srt/speculative/eagle_worker_v2.py"
     assert (
         "starts   6 servers on port 30000, one after the other: banner #1, eagle3 #1, baseline #1, baseline #2, "
         "eagle3 #2, banner #2"
@@ -228,6 +230,19 @@ def test_the_rendered_plan_names_what_is_stopped_changed_and_started():
     )
     undone = [line for line in lines if "[undo: " in line]
     assert len(undone) == sum(step.undo is not None for step in plan.steps)
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (1, "f1"),
+        (4, "f1, f2, f3, f4"),
+        (5, "f1, f2, f3 and 2 more (ask)"),
+        (19, "f1, f2, f3 and 16 more (ask)"),
+    ],
+)
+def test_a_long_list_of_files_is_told_by_its_first_and_their_number(count, shown):
+    assert few([f"f{n}" for n in range(1, count + 1)], where="ask") == shown
 
 
 def test_the_rendered_plan_of_a_free_node_says_that_nothing_is_stopped_or_changed():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 from orchestrator.cli.files import load
 from orchestrator.cli.screen import screen_for
-from orchestrator.demo.command import demo_node
+from orchestrator.config import Checked
+from orchestrator.demo.command import RunningNode, demo_node, how_to_use, kept
 from orchestrator.errors import NothingToClaim
 from orchestrator.patchset.load import patches_folder
 from orchestrator.runner.options import RunOptions
@@ -17,10 +19,10 @@ from orchestrator.runner.session import run_experiment
 def run_demo(results: Path, *, keep: bool) -> int:
     """Returns the exit code of the run; but points that are not valid are no fault of a demo, whose numbers claim
     nothing: on a busy machine the load generator runs late, and the report says so."""
-    path = patches_folder().parent / "experiments" / "demo.yaml"
+    path = _demo_file()
     with demo_node(keep=keep) as running:
         print(running.notice, flush=True)
-        checked = load(path, [f"{key}={value}" for key, value in running.overrides.items()])
+        checked = _demo_experiment(running)
         screen = screen_for(False, checked.experiment)
         try:
             finished = run_experiment(
@@ -33,5 +35,31 @@ def run_demo(results: Path, *, keep: bool) -> int:
         finally:
             screen.close()
         screen.finish(finished)
+    if keep:
+        print(kept(running.node))
     code = finished.outcome.exit_code
     return 0 if code == NothingToClaim.exit_code else code
+
+
+def _demo_file() -> Path:
+    return patches_folder().parent / "experiments" / "demo.yaml"
+
+
+def _demo_experiment(running: RunningNode) -> Checked:
+    """The demo's own, with the way to this node."""
+    return load(_demo_file(), [f"{key}={value}" for key, value in running.overrides.items()])
+
+
+def run_node(*, keep: bool) -> int:
+    """The embedded node alone, until SIGINT or SIGTERM, with an experiment that runs there."""
+    with demo_node(keep=keep) as running:
+        experiment = running.node.root / "demo.yaml"
+        experiment.write_text(_demo_experiment(running).experiment.source, encoding="utf-8")
+        print(running.notice)
+        print("\n".join(how_to_use(running.node, experiment)), flush=True)
+        ends = {signal.SIGINT, signal.SIGTERM}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+        signal.sigwait(ends)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    print(kept(running.node) if keep else "the node has ended, and its files are gone")
+    return 0

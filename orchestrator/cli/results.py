@@ -58,13 +58,20 @@ def demo(
         Path, typer.Option("--results", metavar="DIR", help="Where run folders are written.")
     ] = Path("results"),
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the embedded node's folder for a look.")
+        bool, typer.Option("--keep", help="Leave the embedded node's folder for a look, and say where it is.")
+    ] = False,
+    node_only: Annotated[
+        bool,
+        typer.Option(
+            "--node-only",
+            help="Only start the node, say how to use it, and leave it up until Ctrl-C: your own YAML without a GPU.",
+        ),
     ] = False,
 ) -> int:
     """The whole loop on an embedded node, simulated.
 
     A real SSH connection on loopback, SGLang's real source files, and an engine that is simulated and says so.
     """
-    from orchestrator.cli.demo import run_demo
+    from orchestrator.cli.demo import run_demo, run_node
 
-    return run_demo(results, keep=keep)
+    return run_node(keep=keep) if node_only else run_demo(results, keep=keep)

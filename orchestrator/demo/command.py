@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from orchestrator.demo.node import DemoNode, NodeOptions
 
@@ -34,6 +35,32 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def how_to_use(node: DemoNode, experiment: Path) -> list[str]:
+    """What to type in another terminal while the node is up. `experiment`: a file that runs there as it is."""
+    ways = {"node.host": node.host, "node.ssh_config": node.ssh_config, "node.python": "~/venv/bin/python3"}
+    sets = " ".join(f"--set {key}={value}" for key, value in ways.items())
+    return [
+        f"node    {node.host}, until Ctrl-C here; its home folder is {node.home}",
+        "models  /models/demo-8b, with /models/demo-8b-eagle3 as its draft",
+        "In another terminal:",
+        f"  cp {experiment} mine.yaml      # an experiment that runs there: change what you like",
+        "  dynspec plan mine.yaml",
+        "  dynspec run mine.yaml",
+        f"  dynspec doctor {node.host} --ssh-config {node.ssh_config} --python '~/venv/bin/python3'",
+        f"  dynspec status {node.host} --ssh-config {node.ssh_config}",
+        "A file that is written for another node, with the models above in it:",
+        f"  dynspec run FILE {sets}",
+    ]
+
+
+def kept(node: DemoNode) -> str:
+    """Where the files of a node that has ended are."""
+    return (
+        f"kept: {node.root} (home/ is the node's home folder, client/ the way to it). The node itself has ended; "
+        "one that stays up to try things on: dynspec demo --node-only"
+    )
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from orchestrator.plan.arms import FittedArms
 from orchestrator.plan.fit import Context, check_fit
 from orchestrator.plan.gpus import may_stop
 from orchestrator.plan.order import boot_order, canary_concurrency
+from orchestrator.plan.paths import few
 from orchestrator.plan.sharing import Block, arm_blocks, point_blocks, share_boots
 from orchestrator.workers import worker_path
 
@@ -244,7 +245,7 @@ def _switch(arm: Arm, boot: int) -> Step:
 
 
 def _swap(item: PatchSet, overlay: bool) -> Step:
-    paths = ", ".join(edit.path for edit in item.edits)
+    paths = few([edit.path for edit in item.edits])
     if overlay:
         text = f"put {item.name} into the overlay, verified by hash: {paths}"
         original = "original bytes in every file of the overlay, verified by hash"

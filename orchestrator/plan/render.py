@@ -12,6 +12,7 @@ from orchestrator.model.plan import (
     Effect,
     FreeGpus,
     Launch,
+    PatchSet,
     Plan,
     RestoreFiles,
     StartServer,
@@ -19,6 +20,7 @@ from orchestrator.model.plan import (
     Unlock,
 )
 from orchestrator.plan.gpus import describe, holders, may_stop
+from orchestrator.plan.paths import few
 
 
 def render_plan(plan: Plan, facts: Facts) -> list[str]:
@@ -98,22 +100,33 @@ def _changes(plan: Plan) -> Iterator[str]:
     if plan.patch_mode == "overlay" and any(item.edits for item in plan.patch_sets):
         yield from _overlay_changes(plan)
         return
-    changed = False
-    for item in plan.patch_sets:
-        for edit in item.edits:
-            if not changed:
-                yield "patches  in place: files of the installed package are changed, and put back at the end"
-            changed = True
-            yield f"{_verb(edit):<8} {edit.absolute} for {item.name} (put back at the end)"
-    if not changed:
+    if not any(item.edits for item in plan.patch_sets):
         yield "changes  no file"
+        return
+    yield "patches  in place: files of the installed package are changed, and put back at the end"
+    for item in plan.patch_sets:
+        yield from _grouped(item, "put back at the end")
 
 
 def _overlay_changes(plan: Plan) -> Iterator[str]:
     yield "patches  overlay: a copy of the package serves all arms; installed files are only read"
     for item in plan.patch_sets:
-        for edit in item.edits:
-            yield f"{_verb(edit):<8} {edit.path} of the copy for {item.name} (removed at the end)"
+        yield from _grouped(item, "removed at the end", "the copy")
+
+
+def _grouped(item: PatchSet, ending: str, root: str = "") -> Iterator[str]:
+    """Files by what happens to them, below the folder that they have in common; `root`: of files not there yet."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for edit in item.edits:
+        folder = root or edit.absolute.removesuffix(edit.path).rstrip("/")
+        groups.setdefault((_verb(edit), folder), []).append(edit.path)
+    for (verb, folder), paths in groups.items():
+        if len(paths) == 1:
+            one = f"{paths[0]} of {root}" if root else f"{folder}/{paths[0]}"
+            yield f"{verb:<8} {one} for {item.name} ({ending})"
+            continue
+        yield f"{verb:<8} {len(paths)} files below {folder} for {item.name} ({ending}):"
+        yield f"         {few(paths, where='all with --json')}"
 
 
 def _verb(edit: Edit) -> str:

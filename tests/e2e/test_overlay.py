@@ -102,7 +102,7 @@ def test_plan_says_which_mode_and_touches_nothing(node: SshNode, place: Place) -
     assert done.code == 0, done.text
     for words in (
         "patches  overlay: a copy of the package serves all arms; installed files are only read",
-        "changes  srt/server_args.py of the copy for spec_banner (removed at the end)",
+        "files below the copy for spec_banner (removed at the end):\n         srt/server_args.py, ",
         "put spec_banner into the overlay",
         "remove the overlay; the installed files were only read",
         "[undo: remove the overlay]",

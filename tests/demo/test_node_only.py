@@ -1,0 +1,40 @@
+"""`dynspec demo --node-only` says what to type, and a signal ends it without a trace."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from orchestrator.config import load_experiment
+from tests.cli.command import COMMAND, ROOT
+
+
+def lines_until(start: str, node: subprocess.Popen[str]) -> Iterator[str]:
+    assert node.stdout is not None
+    for line in node.stdout:
+        yield line
+        if line.startswith(start):
+            return
+
+
+def test_a_node_to_try_things_on_says_what_to_type_and_ends_with_a_signal(tmp_path: Path) -> None:
+    command = [*COMMAND, "demo", "--node-only"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=env) as node:
+        try:
+            told = "".join(lines_until("  dynspec run FILE", node))
+            copied = re.search(r"^  cp (\S+) mine\.yaml", told, re.M)
+            assert copied, told
+            experiment = load_experiment(Path(copied[1]).read_text(), name=copied[1]).experiment
+        finally:
+            node.send_signal(signal.SIGTERM)
+        assert node.stdout is not None
+        rest = node.stdout.read()
+    assert f"dynspec status {experiment.node.host} --ssh-config {experiment.node.ssh_config}" in told
+    assert node.returncode == 0
+    assert "its files are gone" in rest
+    assert not Path(copied[1]).exists()
