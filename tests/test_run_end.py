@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,10 +21,13 @@ from orchestrator.errors import (
     NothingToClaim,
     PhaseFailed,
     Regression,
+    RemoteError,
 )
 from orchestrator.redact import Redactor
+from orchestrator.remote.channel import Event
 from orchestrator.runner.events import Events
 from orchestrator.runner.finish import Ending, verdict
+from orchestrator.runner.guarding import explain_end
 from orchestrator.runner.signals import WATCHED, SignalGate, watching_signals
 from orchestrator.store import OUTCOME, RunStore
 
@@ -148,6 +152,34 @@ def test_a_report_that_cannot_be_made_costs_neither_records_nor_outcome(tmp_path
     assert finished.error is not None
     assert "the report could not be made" in finished.error.message
     assert json.loads((store.folder / OUTCOME).read_text())["outcome"]["exit_code"] == 1
+
+
+class Channel:
+    """What of a node tells what it said unasked."""
+
+    def __init__(self, *events: Event) -> None:
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        for event in events:
+            self.events.put(event)
+
+
+ENDINGS = [
+    ((), "the guardian of run r ended during start"),
+    ((Event("guardian_lost", {}),), "dynspec's own process on the node, the guardian"),
+    (
+        (Event("note", {"text": "taken over by bob"}), Event("guardian_lost", {})),
+        "ended from outside: taken over by bob",
+    ),
+]
+
+
+@pytest.mark.parametrize(("events", "words"), ENDINGS)
+def test_a_run_whose_node_was_taken_away_says_who_did_it_and_not_what_it_looked_like(
+    events: tuple[Event, ...], words: str
+) -> None:
+    error = RemoteError("the guardian of run r ended during start", code="lost")
+    told = explain_end(error, Channel(*events))  # type: ignore[arg-type]
+    assert words in told.message
 
 
 def test_a_gate_that_never_saw_a_signal_says_so() -> None:

@@ -9,7 +9,7 @@ from typing import List, Optional
 
 from . import ending, facts, guardlink, lock, logfile, places, procs, recovery, taking, tidy, verbs
 from .journal import Journal
-from .wire import AgentError, Message
+from .wire import AgentError, Message, as_agent_error
 
 CLEAN, REFUSED, DIRTY = 0, 1, 70
 _STOP_S = 30.0
@@ -95,7 +95,8 @@ def main(command: str, words: List[str]) -> int:
         if command == "status":
             return _status()
         done = recover(command, "--force" in words, "--keep-foreign" in words)
-    except AgentError as error:
+    except (AgentError, OSError) as caught:
+        error = as_agent_error(caught, command)
         if error.details.get("recovered"):
             _report(error.details["recovered"])
         _say("{}: {}".format(error.code, error.message))

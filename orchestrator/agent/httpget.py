@@ -105,4 +105,6 @@ class _Watch:
             return AgentError("exited", "{}: the server has ended".format(what))
         if isinstance(error, socket.timeout) or time.monotonic() >= self._deadline:
             return AgentError("timeout", "{}: no whole answer within {:g} s".format(what, timeout_s))
-        return AgentError("failed", "{}: {}".format(what, error or type(error).__name__))
+        return AgentError(
+            "failed", "{}: {}".format(what, getattr(error, "strerror", None) or error or "broken off")
+        )

@@ -275,9 +275,7 @@ def _settle(future: Future[Any], message: Mapping[str, Any]) -> None:
     if not isinstance(error, dict):
         error = {"message": str(error)}
     data = error.get("details")
-    fault = (
-        data.get("fault") if isinstance(data, dict) else None
-    )  # a traceback of the agent's, to be reported whole
+    fault = data.get("fault") if isinstance(data, dict) else None  # the agent's traceback, to be shown whole
     future.set_exception(
         RemoteError(
             str(error.get("message", "the node gave no reason")),
