@@ -18,6 +18,7 @@ from orchestrator.cli.app import app
 from orchestrator.config import load_experiment
 from orchestrator.patchset import FitState, available_patches, load_patch
 from orchestrator.patchset.local import check_folder
+from orchestrator.report.glossary import GLOSSARY
 from tests.wheels import wheel_tree
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -199,6 +200,11 @@ def test_the_report_page_explains_every_reason_and_no_other() -> None:
     named = finding_names()
     assert {name for name in told if name not in named} == set()
     assert {name for name in named if f"`{name}`" not in part} == set()
+
+
+def test_the_report_page_and_the_report_explain_the_same_words() -> None:
+    part = (ROOT / "docs/report.md").read_text().split("## The words")[1].split("\n## ")[0]
+    assert dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", part, re.M)) == {"word": "meaning", **GLOSSARY}
 
 
 def test_the_patch_page_explains_every_answer_of_check() -> None:
