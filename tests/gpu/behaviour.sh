@@ -22,18 +22,19 @@ skip="--skip-tokenizer-init --grammar-backend none --max-total-tokens"
 text="--grammar-backend xgrammar --enable-deterministic-inference --page-size 16 --max-total-tokens 65536"
 for name in $ONLY; do
     case $name in
-    none) start none 30000 $skip 65536 ;;
-    v2) start v2 30010 $skip 65536 $v2 $threshold --enable-speculative-threshold-switch ;;
-    serial) start serial 30070 $skip 65536 --disable-overlap-schedule ;;
-    v1) start v1 30020 $skip 65536 $v1 $threshold ;;
-    text) start text 30030 $text ;;
-    text-v2) start text-v2 30040 $text $v2 $threshold ;;
-    small) start small 30050 $skip 1536 --schedule-conservativeness 0.1 ;;
-    small-v2) start small-v2 30060 $skip 1536 --schedule-conservativeness 0.1 $v2 $threshold ;;
+    none) start none 32000 $skip 65536 ;;
+    v2) start v2 32010 $skip 65536 $v2 $threshold --enable-speculative-threshold-switch ;;
+    serial) start serial 32070 $skip 65536 --disable-overlap-schedule ;;
+    v1) start v1 32020 $skip 65536 $v1 $threshold ;;
+    text) start text 32030 $text ;;
+    text-v2) start text-v2 32040 $text $v2 $threshold ;;
+    small) start small 32050 $skip 1536 --schedule-conservativeness 0.1 ;;
+    small-v2) start small-v2 32060 $skip 1536 --schedule-conservativeness 0.1 $v2 $threshold ;;
     esac
 done
 
-declare -A phases=([small]=retract [small-v2]=retract [text]=plain,text,seeds,crossing [text-v2]=plain,text,seeds,crossing)
+all=plain,text,seeds,crossing
+declare -A phases=([small]=retract [small-v2]=retract [text]=$all [text-v2]=$all)
 declare -A probes
 for name in $ONLY; do
     timeout $((LIMIT_S - (SECONDS - began) - 25)) "$PYTHON" tests/gpu/behaviour_probe.py run --port "${port[$name]}" \
@@ -59,7 +60,8 @@ against() { # REFERENCE OTHERS...: the ones that have answers
     case $ONLY in *text*) against text text-v2 ;; esac
     case $ONLY in *small*) against small small-v2 ;; esac
 } >"$work/compare.txt" 2>&1
-grep -iE "leak|Retract requests|dynspec: ready|Traceback|Error:" "$OUT"/*.log | cut -c1-240 | head -100 >"$work/log-lines.txt"
+worth="leak|Retract requests|dynspec: ready|Traceback|Error:"
+grep -iE "$worth" "$OUT"/*.log | cut -c1-240 | head -100 >"$work/log-lines.txt"
 cat "$work/compare.txt" "$work/log-lines.txt"
 cp "$work/compare.txt" "$OUT/behaviour.txt"
 tar -C "$work" -czf "$OUT/answers.tar.gz" .

@@ -165,7 +165,7 @@ class Ballast:
                 return
 
     def check(self, phase: str) -> None:
-        """Steps were plain while the load was on, but for a moment when several of it ended; nothing without the patch."""
+        """Steps were plain under the load, but for a moment when several of it end together."""
         if "spec_steps" in self.after:
             grown = {name: self.after[name] - self.before[name] for name in ("plain_steps", "spec_steps")}
             few = grown["spec_steps"] <= grown["plain_steps"] / 50

@@ -4,6 +4,9 @@
 #     BUNDLE=.gpu12 tests/gpu/beside.sh dynspec run experiments/gpu/h200-0512-correct.yaml --set 'node.gpus=[1]'
 # As root, from the project root. Models come from the first node's bundle where this one has none.
 set -eu
+if [ ! -f "${BUNDLE:-.gpu}/site.tar.xz" ] && [ ! -f /tmp/beside/dynspec-gpu/.done ]; then
+    echo "beside: ${BUNDLE:-.gpu} was not brought: skipped" && exit 0
+fi
 for folder in dynspec-gpu dynspec-work; do mkdir -p "/tmp/$folder" "/tmp/beside/$folder"; done
 if [ ! -d "${BUNDLE:-.gpu}/models" ] && [ ! -d /tmp/beside/dynspec-gpu/models ]; then
     cp -r /tmp/dynspec-gpu/models /tmp/beside/dynspec-gpu/
@@ -17,5 +20,5 @@ up = struct.pack(\"16sh22x\", b\"lo\", 0x1 | 0x40)  # IFF_UP, IFF_RUNNING
 fcntl.ioctl(socket.socket(), 0x8914, up)  # SIOCSIFFLAGS
 "
     . tests/gpu/prepare.sh
-    "$@"
+    exec "$@"
 ' beside "$@"

@@ -1,14 +1,17 @@
 #!/bin/sh
 # On the GPU machine, from the project root: unpack the bundle ($BUNDLE, .gpu when not said; see README.md) to
-# /tmp/dynspec-gpu and name the command that runs dynspec there. Usage: . tests/gpu/prepare.sh
-# Another bundle replaces the packages of the one before; models and kernel caches stay.
+# /tmp/dynspec-gpu and put `dynspec` on the PATH. Usage: . tests/gpu/prepare.sh
+# Another bundle replaces the packages of the one before; models and kernel caches stay. Without a bundle what is
+# unpacked already is used, since a later command on the same machine need not bring it again.
 set -eu
 bundle=${BUNDLE:-.gpu}
 home=/tmp/dynspec-gpu
-stamp=$(cksum <"$bundle/site.tar.xz")
-if [ "$(cat "$home/.done" 2>/dev/null)" != "$stamp" ]; then
+unpacked=$(cat "$home/.done" 2>/dev/null || echo nothing)
+if [ -f "$bundle/site.tar.xz" ]; then stamp=$(cksum <"$bundle/site.tar.xz"); else stamp=$unpacked; fi
+if [ "$stamp" = nothing ]; then echo "prepare: no $bundle/site.tar.xz, and nothing was unpacked before" && exit 1; fi
+if [ "$unpacked" != "$stamp" ]; then
     rm -rf "$home/site" "$home/patched" "$home/.done"
-    mkdir -p "$home/site" "$home/models"
+    mkdir -p "$home/site" "$home/models" "$home/bin"
     tar -C "$home/site" -xJf "$bundle/site.tar.xz"
     for wheel in "$bundle"/extra/*.whl; do
         if [ -f "$wheel" ]; then python3 -m zipfile -e "$wheel" "$home/site"; fi
@@ -21,8 +24,10 @@ if [ "$(cat "$home/.done" 2>/dev/null)" != "$stamp" ]; then
     if ! PYTHONPATH="$home/site" python3 -m compileall -q -j 0 "$home/site" >/dev/null; then
         echo "prepare: some files do not compile, as in the wheels"
     fi
+    printf '%s\n' '#!/bin/sh' 'exec python3 -c "from orchestrator.cli import main; main()" "$@"' >"$home/bin/dynspec"
+    chmod +x "$home/bin/dynspec"
     echo "$stamp" >"$home/.done"
 fi
 export PYTHONPATH="$PWD:$home/site" PYTHONUNBUFFERED=1
 python3 -c 'import aiohttp, huggingface_hub, pydantic, pygments, sentencepiece, tiktoken, yaml' # what the image brings
-dynspec() { python3 -c 'from orchestrator.cli import main; main()' "$@"; }
+export PATH="$home/bin:$PATH"
