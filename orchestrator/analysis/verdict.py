@@ -125,7 +125,7 @@ def noise_floor(twins: Sequence[Comparison]) -> float:
 
 def _why_none(headline: Contrast | None) -> tuple[str, ...]:
     if headline is None:
-        return ("no point is valid in both arms",)
+        return ("no point is valid in all boots that are left",)
     return (headline.why_no_test,) if headline.why_no_test else ()
 
 

@@ -34,7 +34,7 @@ def render(summary: Summary, info: RunInfo, *, width: int = 80) -> list[Renderab
     parts += [_text(words, style="yellow") for words in banners(summary, info)]
     parts.append(_text(""))
     if table.rows:
-        parts.append(_table(table.rows, wide=width >= WIDE))
+        parts.append(_table(table.rows, width))
         parts.append(_text(_legend(table.rows), style="dim"))
     parts += [_text(f"[{i}] {reason}") for i, reason in enumerate(table.reasons, 1)]
     parts += [_text(f"{note}.", style="dim") for note in table.general]
@@ -71,11 +71,14 @@ def to_text(summary: Summary, info: RunInfo, *, width: int = 80, color: bool = F
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def _table(rows: tuple[Row, ...], *, wide: bool) -> RichTable:
+def _table(rows: tuple[Row, ...], width: int) -> RichTable:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    wide = width >= WIDE
+    at = _VERDICT if wide else _DIFF
+    gap = 1 if _width(rows, wide) <= width else 0
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap, 0, 0), show_edge=False)
     for head in _WIDE_HEADS if wide else _NARROW_HEADS:
         left = head in ("arm", "verdict", "why") or (head == "diff" and not wide)
         table.add_column(head, justify="left" if left else "right", no_wrap=head != "arm", overflow="fold")
@@ -85,15 +88,21 @@ def _table(rows: tuple[Row, ...], *, wide: bool) -> RichTable:
         if previous is not None and previous[0] != row.concurrency:
             table.add_section()
         cells = _wide_cells(row) if wide else _narrow_cells(row)
-        verdict = _text(cells[_VERDICT], style=_STYLES.get(row.verdict, ""))
         styled = [
-            *(_text(cell) for cell in cells[:_VERDICT]),
-            verdict,
-            *(_text(c) for c in cells[_VERDICT + 1 :]),
+            _text(cell, style=_STYLES.get(row.verdict, "") if i == at else "") for i, cell in enumerate(cells)
         ]
         table.add_row(_level(row) if new else "", _text(row.arm), *styled)
         previous = (row.concurrency, row.index)
     return table
+
+
+def _width(rows: tuple[Row, ...], wide: bool) -> int:
+    """Columns that the table takes with two blanks between cells."""
+    heads = _WIDE_HEADS if wide else _NARROW_HEADS
+    lines = [
+        (str(row.concurrency), row.arm, *(_wide_cells(row) if wide else _narrow_cells(row))) for row in rows
+    ]
+    return sum(max(map(len, column)) for column in zip(heads, *lines, strict=True)) + 2 * (len(heads) - 1)
 
 
 def _level(row: Row) -> str:

@@ -149,6 +149,23 @@ def test_no_line_is_wider_than_the_terminal_and_no_colour_means_no_escape_code(w
     assert "eagle3" in text
 
 
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_colour_of_a_verdict_is_on_the_verdict(width):
+    lines = terminal.to_text(summary(), INFO, width=width, color=True).splitlines()
+    green = [line for line in lines if "\x1b[32m" in line]
+    assert green
+    for line in green:
+        coloured = line.split("\x1b[32m")[1].split("\x1b[0m")[0]
+        assert coloured.strip().endswith("better"), line
+
+
+def test_a_table_that_just_does_not_fit_moves_closer_before_it_breaks_a_name():
+    arms = (ARMS[0], replace(ARMS[1], name="eagle3-banner-x"))
+    text = terminal.to_text(summary(arms=arms, rates=lambda arm, c: 1e4 * c), INFO, width=80)
+    assert sum(line.startswith("     eagle3-banner-x ") for line in text.splitlines()) == 6
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_colour_is_there_when_asked_for():
     assert "\x1b[" in terminal.to_text(summary(), INFO, width=100, color=True)
 
