@@ -21,6 +21,7 @@ env: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "dynspec needs Python >= 3.11; set PYTHON=/path/to/python3.11"; exit 2; }
+	@echo "installing into $(VENV): a minute or two, and silent"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@

@@ -15,6 +15,8 @@ from orchestrator.patchset.load import patches_folder
 from orchestrator.runner.options import RunOptions
 from orchestrator.runner.session import run_experiment
 
+AFTERWARDS = "next: your own YAML, still without a GPU: dynspec demo --node-only; your own node: dynspec doctor NODE, then init"
+
 
 def run_demo(results: Path, *, keep: bool) -> int:
     """Returns the exit code of the run; but points that are not valid are no fault of a demo, whose numbers claim
@@ -35,8 +37,7 @@ def run_demo(results: Path, *, keep: bool) -> int:
         finally:
             screen.close()
         screen.finish(finished)
-    if keep:
-        print(kept(running.node))
+    print(kept(running.node) if keep else AFTERWARDS)
     code = finished.outcome.exit_code
     return 0 if code == NothingToClaim.exit_code else code
 
