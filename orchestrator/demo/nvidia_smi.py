@@ -77,7 +77,8 @@ def _charged(entry: dict[str, Any], node: dict[str, Any]) -> bool:
     stamp = entry["file"].with_suffix(".gone")
     if not stamp.exists():
         stamp.touch()
-    if time.time() - stamp.stat().st_mtime < float(node.get("gpu_release_s", 0)):
+    # A clock that was set back since makes it negative: then nobody can say, and the memory is free.
+    if 0 <= time.time() - stamp.stat().st_mtime < float(node.get("gpu_release_s", 0)):
         return True
     entry["file"].unlink(missing_ok=True)
     stamp.unlink(missing_ok=True)
