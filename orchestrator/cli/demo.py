@@ -15,7 +15,9 @@ from orchestrator.patchset.load import patches_folder
 from orchestrator.runner.options import RunOptions
 from orchestrator.runner.session import run_experiment
 
-AFTERWARDS = "next: your own YAML, without a GPU: dynspec demo --node-only; your own node: dynspec doctor NODE, then init"
+AFTERWARDS = (
+    "next: your own YAML without a GPU: dynspec demo --node-only; on a node of yours: dynspec doctor NODE"
+)
 
 
 def run_demo(results: Path, *, keep: bool) -> int:

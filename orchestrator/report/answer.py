@@ -213,6 +213,8 @@ def _estimate(item: dict[str, Any]) -> str:
         return f"speculation seems to pay up to about {where} concurrent requests"
     if turns == ["better"]:
         return f"speculation seems to pay only above about {where} concurrent requests"
+    if turns == ["better", "worse"]:
+        return f"speculation seems to pay only between about {where} concurrent requests"
     if turns:
         return f"the lines cross at about {where} concurrent requests"
     verb = "pay" if all(change["change"] > 0 for change in item["changes"]) else "cost"

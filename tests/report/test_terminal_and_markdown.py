@@ -64,6 +64,24 @@ def test_one_boot_gives_an_estimate_and_no_verdict():
 BUSY = "client_bound: the load generator ran {} ms late (p99; limit 5 ms)"
 
 
+@pytest.mark.parametrize(
+    ("pays_at", "says"),
+    [
+        ((1, 2, 5, 10, 30, 70), "speculation seems to pay at concurrency 1, 2, 5, 10, 30 and 70"),
+        ((), "speculation seems to cost at concurrency 1, 2, 5, 10, 30 and 70"),
+        ((30, 70), "speculation seems to pay only above about 17 concurrent requests"),
+        ((5, 10), "speculation seems to pay only between about 3.2 and 17 concurrent requests"),
+        ((1, 70), "the lines cross at about 1.4 and 46 concurrent requests"),
+    ],
+)
+def test_the_estimate_of_one_boot_has_the_form_of_its_curve(pays_at, says):
+    def rates(arm: str, c: int) -> float:
+        return 100.0 * c * (1.0 if arm == "baseline" else 1.2 if c in pays_at else 1 / 1.2)
+
+    text = terminal.to_text(summary(1, noise=0.0, rates=rates, arms=ARMS[:2]), INFO, width=500)
+    assert text.startswith(f"No verdict from one server boot an arm; {says}: eagle3 against baseline is")
+
+
 def busy(arms: tuple[str, ...], keep: int = 1) -> dict:
     """Three boots an arm, of which a busy machine leaves `keep` at each point of `arms`."""
     measured = [
