@@ -21,7 +21,8 @@ Record = dict[str, Any]
 
 
 def records(point: Path) -> list[Record]:
-    return [record for record in map(json.loads, point.read_text().splitlines()) if record["ok"]]
+    found: list[Record] = [json.loads(line) for line in point.read_text().splitlines()]
+    return [record for record in found if record["ok"]]
 
 
 def step_ms(record: Record) -> float:
@@ -37,7 +38,7 @@ def figures(some: list[Record]) -> tuple[float, float, float]:
     """Tokens/s, and tokens per ms of the median step: over all requests, and over the second half."""
 
     def speed(part: list[Record]) -> float:
-        return median(r["output_tokens"] / r["chunks"] / step_ms(r) for r in part)
+        return float(median(r["output_tokens"] / r["chunks"] / step_ms(r) for r in part))
 
     return tokens_per_s(some), speed(some), speed(some[len(some) // 2 :])
 
