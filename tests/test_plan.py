@@ -20,9 +20,9 @@ from orchestrator.model.plan import (
     StopServer,
     Unlock,
 )
+from orchestrator.path_lists import below, few
 from orchestrator.plan import Done, build_plan, refuse_locked, render_plan
 from orchestrator.plan.order import boot_order, canary_concurrency, risk_order
-from orchestrator.plan.paths import few
 from orchestrator.plan.render import undo_words
 from tests.plan_cases import BANNER, experiment, facts, patch_sets, plan_of, table
 
@@ -242,7 +242,10 @@ def test_the_rendered_plan_names_what_is_stopped_changed_and_started():
     ],
 )
 def test_a_long_list_of_files_is_told_by_its_first_and_their_number(count, shown):
-    assert few([f"f{n}" for n in range(1, count + 1)], where="ask") == shown
+    names = [f"f{n}" for n in range(1, count + 1)]
+    assert few(names, where="ask") == shown
+    told = below([f"/x/sglang/{name}" for name in names], where="ask")
+    assert told == ("/x/sglang/f1" if count == 1 else f"{count} files below /x/sglang: {shown}")
 
 
 def test_the_rendered_plan_of_a_free_node_says_that_nothing_is_stopped_or_changed():

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.cli.completing import node_names
+from orchestrator.path_lists import below
 
 NodeName = Annotated[
     str,
@@ -156,12 +157,15 @@ def _restore_command(way: Way) -> str:
 
 def _run_line(node: str, run: dict[str, Any]) -> str:
     stopped = f"stopped {len(run['stopped'])} processes" if run["stopped"] else "nothing was running"
-    files = ", ".join(run["restored"]) or "no file had been changed"
+    files = below(run["restored"], where="all with --json") or "no file had been changed"
     kept = f"; left as somebody else changed them: {', '.join(run['kept'])}" if run["kept"] else ""
-    patched = "".join(
-        f"\n  warning: {path} still holds a patch of dynspec; install the package again to be rid of it"
-        for path in run["patched"]
-    )
+    patched = ""
+    if run["patched"]:
+        held = below(run["patched"], where="all with --json")
+        verb = "holds" if len(run["patched"]) == 1 else "hold"
+        patched = (
+            f"\n  warning: {held} still {verb} a patch of dynspec; install the package again to be rid of it"
+        )
     return f"{node}: run {run['run_id']}: {stopped}; put back and verified: {files}{kept}{patched}"
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from orchestrator.errors import AnchorError
 from orchestrator.patchset.patch import Patch, Target
+from orchestrator.path_lists import few
 
 Hashes = Mapping[str, str | None]  # package-relative path -> sha256 of the bytes; None: absent
 Sources = Mapping[str, str | None]  # package-relative path -> text; None: absent
@@ -79,7 +80,7 @@ def _already_applied(patch: Patch, hashes: Hashes, sources: Sources) -> Fit | No
         return None
     return Fit(
         FitState.ALREADY_APPLIED,
-        f"the tree already carries {patch.name} in {', '.join(patched)}; it is never applied twice",
+        f"the tree already carries {patch.name} in {few(patched)}; it is never applied twice",
     )
 
 
@@ -93,12 +94,12 @@ def _comments(text: str | None) -> str:
 def _missing(patch: Patch, hashes: Hashes) -> Fit | None:
     lacking = [t.path for t in patch.targets if not t.optional and hashes.get(t.path) is None]
     if lacking:
-        return Fit(FitState.MISFIT, f"the tree lacks {', '.join(lacking)}, which {patch.name} edits")
+        return Fit(FitState.MISFIT, f"the tree lacks {few(lacking)}, which {patch.name} edits")
     if not targets_in(patch, hashes) and not patch.adds:
         return Fit(FitState.MISFIT, f"the tree has none of the files that {patch.name} edits")
     taken = [add.path for add in patch.adds if hashes.get(add.path) is not None]
     if taken:
-        return Fit(FitState.MISFIT, f"the tree has another {', '.join(taken)}, which {patch.name} adds")
+        return Fit(FitState.MISFIT, f"the tree has another {few(taken)}, which {patch.name} adds")
     return None
 
 
@@ -133,4 +134,4 @@ def _unlisted(patch: Patch, version: str | None, hashes: Hashes) -> str:
         known = ", ".join(patch.listings) or "none"
         return f"{patch.package} {version or '(version unknown)'} is not listed (listed: {known})"
     odd = [t.path for t in targets_in(patch, hashes) if hashes[t.path] != listing.files.get(t.path)]
-    return f"{', '.join(odd)}: not the file of {patch.package} {version}"
+    return f"{few(odd)}: not the file of {patch.package} {version}"

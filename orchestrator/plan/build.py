@@ -30,11 +30,11 @@ from orchestrator.model.plan import (
     WaitReady,
 )
 from orchestrator.model.speculation import threshold
+from orchestrator.path_lists import few
 from orchestrator.plan.arms import FittedArms
 from orchestrator.plan.fit import Context, check_fit
 from orchestrator.plan.gpus import may_stop
 from orchestrator.plan.order import boot_order, canary_concurrency
-from orchestrator.plan.paths import few
 from orchestrator.plan.sharing import Block, arm_blocks, point_blocks, share_boots
 from orchestrator.workers import worker_path
 

@@ -19,8 +19,8 @@ from orchestrator.model.plan import (
     StopServer,
     Unlock,
 )
+from orchestrator.path_lists import few
 from orchestrator.plan.gpus import describe, holders, may_stop
-from orchestrator.plan.paths import few
 
 
 def render_plan(plan: Plan, facts: Facts) -> list[str]:
