@@ -1,7 +1,9 @@
 # make demo       environment + the whole loop against an embedded node (loopback SSH, simulated engine)
 # make test       environment + all tests; installs sshd and a browser through apt-get where missing and possible
 # make check      ruff, mypy --strict, import floors
-# make drills     the node after kills, cuts and signals in every phase: one matrix
+# make drills     the node after kills, cuts, full disks, reboots in every phase: one matrix (CELLS='edit or swap': a part)
+# make mutants    named faults put into a copy of the tree, and the test that turns red for each
+# make soak       twelve hours of beats, a long run, ten thousand points: memory, handles and logs stay flat
 # make fuzz       every parser against 100,000 fresh inputs (FUZZ=n for another number)
 # make test-torch the patch's runtime against real SGLang code, on CPU; makes an environment with torch
 # make bench-ssh  round trips from connect to launch       make bench-load  the load generator against a peer
@@ -10,7 +12,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help env demo test check drills fuzz test-torch bench-ssh bench-load clean
+.PHONY: help env demo test check drills mutants soak fuzz test-torch bench-ssh bench-load clean
 .DEFAULT_GOAL := help
 
 help:
@@ -42,8 +44,19 @@ check: $(STAMP)
 
 drills: $(STAMP)
 	@tests/need_packages.sh
-	$(BIN)/pytest tests/drills -m drill -q -n 2 --write-matrix docs/drills.md
+	@# Results are kept by cell, so that a long matrix can be run in parts; all of it starts anew.
+	$(if $(CELLS),,rm -f .cache/drills.json)
+	$(BIN)/pytest tests/drills -m drill -q -n $(JOBS) $(if $(CELLS),-k "$(CELLS)") \
+	  --matrix-results .cache/drills.json --write-matrix docs/drills.md
 
+mutants: $(STAMP)
+	$(BIN)/python -m tests.mutants
+
+soak: $(STAMP)
+	@tests/need_packages.sh
+	$(BIN)/python -m tests.soak
+
+JOBS ?= 2
 FUZZ ?= 100000
 fuzz: $(STAMP)
 	@tests/need_packages.sh

@@ -147,6 +147,13 @@ class Sshd:
         self._process.wait(10)
         self._process = None
 
+    def start_again(self, **env: str) -> None:
+        """After `stop`: the same machine, with more in the environment of its logins."""
+        self.env.update(env)
+        self._start()
+        self.trust()
+        self.ssh_config.write_text(self.host_block())
+
     def _start(self) -> None:
         binary = find_sshd()
         assert binary, "no sshd"

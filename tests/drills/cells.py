@@ -18,12 +18,13 @@ FAULTS: dict[str, str] = {fault["name"]: fault["what"] for fault in TABLE["fault
 
 @dataclass(frozen=True)
 class Cell:
-    """`never`: why the fault cannot happen in that phase; then there is nothing to run."""
+    """`never`: why the fault cannot happen in that phase; then there is nothing to run. `needs`: the kind of node."""
 
     fault: str
     phase: str
     codes: tuple[int, ...] = ()
     never: str = ""
+    needs: str = "plain"
 
     @property
     def name(self) -> str:
@@ -44,7 +45,8 @@ def cells() -> Iterator[Cell]:
             if phase in never:
                 yield Cell(fault["name"], phase, never=never[phase])
             else:
-                yield Cell(fault["name"], phase, tuple(_numbers(codes.get(phase, fault["code"]))))
+                right = tuple(_numbers(codes.get(phase, fault["code"])))
+                yield Cell(fault["name"], phase, right, needs=fault.get("needs", "plain"))
 
 
 def _numbers(words: list[int | str]) -> Iterator[int]:

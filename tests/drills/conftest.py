@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import require_sshd
+from tests.drills import machine
 from tests.drills.cells import FAULTS, PHASES, Cell, cells
-from tests.e2e.conftest import elsewhere, foreign, node, place, shelf
+from tests.e2e.conftest import elsewhere, foreign, place
+from tests.e2e.node import NodeShelf, SshNode
 
-__all__ = ["elsewhere", "foreign", "node", "place", "shelf"]
+__all__ = ["elsewhere", "foreign", "place"]
 
 Results = dict[str, dict[str, object]]
+Shelves = dict[str, NodeShelf]
+
+
+@pytest.fixture(scope="module")
+def shelves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelves]:
+    """By kind, a node that tests share as long as each gives it back as it was."""
+    require_sshd()
+    kinds = {"plain": SshNode, "small disk": machine.SmallDiskNode, "clock": machine.ClockNode}
+    with ExitStack() as stack:
+        yield {
+            kind: stack.enter_context(
+                machine.OddShelf(lambda make=make: make(tmp_path_factory.mktemp("sshd")))  # type: ignore[misc]
+            )
+            for kind, make in kinds.items()
+        }
+
+
+@pytest.fixture
+def node(shelves: Shelves, cell: Cell) -> Iterator[SshNode]:
+    """A node of the kind that the cell's fault needs, as it was found."""
+    if cell.needs == "small disk":
+        machine.require(machine.can_mount(), machine.NO_MOUNT)
+    if cell.needs == "clock":
+        machine.require(machine.compiler(), machine.NO_COMPILER)
+    taken = shelves[cell.needs].take()
+    yield taken
+    shelves[cell.needs].give_back(taken)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -29,16 +62,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-matrix", metavar="FILE", help="Write the drill matrix as a markdown table.")
+    parser.addoption(
+        "--matrix-results", metavar="FILE", help="Keep results here: the matrix can be run in parts."
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """One matrix: every cell has a result, a reason, or a dash when it was not asked for."""
     results: Results = {}
-    for outcome in ("passed", "failed", "error"):
+    for outcome in ("passed", "skipped", "failed", "error"):
         for report in terminalreporter.stats.get(outcome, []):
             properties = dict(report.user_properties)
             if "drill" in properties:
-                results[properties["drill"]] = {**properties, "passed": outcome == "passed"}
+                results[str(properties["drill"])] = {**properties, "outcome": outcome}
+    kept = config.getoption("--matrix-results", None)
+    if kept:
+        results = _with_kept(Path(kept), results)
     if not results:
         return
     terminalreporter.section("drills")
@@ -49,6 +88,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         Path(file).write_text(matrix_page(results))
 
 
+def _with_kept(file: Path, results: Results) -> Results:
+    """Earlier results of cells that were not run now; all of them are kept in turn."""
+    known = {cell.name for cell in cells() if not cell.never}
+    earlier = json.loads(file.read_text()) if file.is_file() else {}
+    merged = {name: result for name, result in {**earlier, **results}.items() if name in known}
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(merged))
+    return merged
+
+
 def matrix_lines(results: Results) -> list[str]:
     """Rows are faults, columns phases; `130 1.2s` is exit code and seconds from the fault to the exit."""
     every = {cell.name: cell for cell in cells()}
@@ -57,11 +106,12 @@ def matrix_lines(results: Results) -> list[str]:
     for fault in FAULTS:
         shown = [_shown(every[f"{fault}@{phase}"], results) for phase in PHASES]
         lines.append(f"{fault:<{width}}" + "".join(f"{text:>11}" for text in shown))
-    failed = sum(not result["passed"] for result in results.values())
+    outcomes = [result["outcome"] for result in results.values()]
+    skipped, clean = outcomes.count("skipped"), outcomes.count("passed")
     never = sum(bool(cell.never) for cell in every.values())
     lines.append(
-        f"{len(results) - failed} cells clean, {failed} not, {never} cannot happen (n/a), "
-        f"{len(every) - never - len(results)} not asked for (-)"
+        f"{clean} cells clean, {len(results) - clean - skipped} not, {never} cannot happen (n/a), "
+        f"{skipped} lack something on this machine (SKIPPED), {len(every) - never - len(results)} not asked for (-)"
     )
     return lines
 
@@ -104,8 +154,10 @@ def _shown(cell: Cell, results: Results) -> str:
     result = results.get(cell.name)
     if result is None:
         return "-"
-    if not result["passed"]:
+    if result["outcome"] == "skipped":
+        return "SKIPPED"
+    if result["outcome"] != "passed":
         return f"FAILED {result.get('code', '')}"
-    if cell.fault == "kill-controller-lease":  # what counts is when the node is free
+    if "free_s" in result and cell.codes == (-9,):  # what counts is when the node is free
         return f"free {result['free_s']}s"
     return f"{result['code']} {result['exit_s']}s"

@@ -6,16 +6,21 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.errors import NodeDirty
+from tests.drills import machine
 from tests.drills.cells import Cell
 from tests.e2e.controller import Done, Place, Running
 from tests.e2e.node import EAGLE3, SshNode, experiment
+from tests.sshd import descendants
 
 LEASE_S = 10.0
 INTERRUPT_S = 8.0  # limits.interrupt, its default
 SILENCE_S = 25.0  # after which a frozen connection counts as lost
+_DAY_S = 86_400
 MARGIN_S = 10.0  # over a limit, for a machine with other work
 
 # Two arms that share a boot, and are switched between their points.
@@ -39,21 +44,32 @@ class Drill:
     elsewhere: Place
     port: int
     report: dict[str, Any] = field(default_factory=dict)
+    mend: ExitStack = field(default_factory=ExitStack)  # takes back what was done to the machine
 
     def run(self) -> None:
         """Raises AssertionError for whatever is not as it should be."""
         path = self.place.write(self._experiment())
-        with self.place.start("run", path, "--json") as run:
+        with self.mend, self.place.start("run", path, "--json") as run:
             self._reach(run)
             began = time.monotonic()
             done = _FAULTS[self.cell.fault](self, run)
             self.report["exit_s"] = round(time.monotonic() - began, 1)
-        self.report["code"] = done.code
-        assert done.code in self.cell.codes, done.text
+            self.report["code"] = done.code
+            assert done.code in self.cell.codes, done.text
+        if done.code == NodeDirty.exit_code:
+            self._restore_by_hand(done)
         self.report["free_s"] = round(self.node.wait_until_free(self._node_limit_s()), 1)
         problems = self.node.problems()
         assert not problems, problems
         self._results_are_kept(done)
+
+    def _restore_by_hand(self, done: Done) -> None:
+        """The command that the last line names, typed once the machine is well again."""
+        command = done.errors[-1].split()
+        assert command[:2] == ["dynspec", "restore"], done.text
+        restored = self.elsewhere.run(*command[1:])
+        assert restored.code == 0, restored.text
+        assert not self.node.problems()
 
     def _experiment(self) -> dict[str, Any]:
         arms = {"banner": {"args": EAGLE3, "patches": ["spec_banner"]}}
@@ -64,6 +80,11 @@ class Drill:
         made["sweep"].update(concurrency=[2], output_tokens=128, requests_per_slot=8)
         if self.cell.fault == "cancel":
             made["server"]["env"]["DYNSPEC_DEMO_FAULT"] = "slow-stop"
+        if self.cell.fault == "leave-worker":
+            made["server"]["env"]["DYNSPEC_DEMO_FAULT"] = "worker-escapes"
+        if self.cell.fault == "hang-server":
+            made["server"]["ready"]["timeout"] = "6s"
+            made["limits"].update(canary="3s", point="6s", stop="4s")
         return made
 
     def _reach(self, run: Running) -> None:
@@ -172,10 +193,79 @@ class Drill:
             for pid in frozen:  # a dead network never wakes up; what hung on it is not ours to judge
                 _kill(pid)
 
+    def hang_server(self, run: Running) -> Done:
+        """Every process of it stands still; only SIGKILL ends a stopped process."""
+        server = self.node.server_pid()
+        for pid in (server, *descendants(server)):
+            _send(pid, signal.SIGSTOP)
+        return run.wait()
+
+    def full_disk(self, run: Running) -> Done:
+        assert isinstance(self.node, machine.SmallDiskNode)
+        return self._while_it_lasts(self.node.full(), run)
+
+    def read_only(self, run: Running) -> Done:
+        assert isinstance(self.node, machine.SmallDiskNode)
+        return self._while_it_lasts(self.node.read_only(), run)
+
+    def _while_it_lasts(self, trouble: AbstractContextManager[None], run: Running) -> Done:
+        self.mend.enter_context(trouble)
+        return run.wait()
+
+    def edit(self, run: Running) -> Done:
+        """Replaced by another file, as an editor or an upgrade does."""
+        target = self.node.package / "srt" / "server_args.py"
+        original = self.node.before[str(target)]
+        data = target.read_bytes()
+        theirs = target.with_suffix(".theirs")
+
+        def put(content: bytes) -> None:
+            theirs.write_bytes(content)
+            os.chmod(theirs, int(str(original[1])))
+            theirs.replace(target)
+
+        clean = machine.original_of(self.node, target) or data
+        put(data + b"\n# edited by hand\n")
+        self.mend.callback(put, clean)
+        done = run.wait()
+        assert target.read_bytes() == data + b"\n# edited by hand\n", "somebody's work was overwritten"
+        return done
+
+    def clock_forward(self, run: Running) -> Done:
+        return self._with_clock(400 * _DAY_S, run)
+
+    def clock_back(self, run: Running) -> Done:
+        return self._with_clock(-400 * _DAY_S, run)
+
+    def clock_back_lease(self, run: Running) -> Done:
+        """And nobody comes: the lease ends all the same."""
+        assert isinstance(self.node, machine.ClockNode)
+        self.node.set_clock(-400 * _DAY_S)
+        self.mend.callback(self.node.set_clock, 0)
+        run.kill()
+        self.node.wait_until_free(self._node_limit_s())
+        return run.wait()
+
+    def _with_clock(self, offset_s: int, run: Running) -> Done:
+        assert isinstance(self.node, machine.ClockNode)
+        self.node.set_clock(offset_s)
+        self.mend.callback(self.node.set_clock, 0)
+        return run.wait()
+
+    def reboot(self, run: Running) -> Done:
+        """The controller finds nobody there; the machine comes back after it gave up."""
+        machine.go_down(self.node)
+        self.mend.callback(machine.come_up, self.node)
+        return run.wait()
+
 
 def _kill(pid: int) -> None:
+    _send(pid, signal.SIGKILL)
+
+
+def _send(pid: int, number: int) -> None:
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except ProcessLookupError:
         pass
 
@@ -192,4 +282,13 @@ _FAULTS: dict[str, Callable[[Drill, Running], Done]] = {
     "kill-server": Drill.kill_server,
     "cut": Drill.cut,
     "freeze": Drill.freeze,
+    "leave-worker": Drill.kill_server,
+    "hang-server": Drill.hang_server,
+    "full-disk": Drill.full_disk,
+    "read-only": Drill.read_only,
+    "edit": Drill.edit,
+    "clock-forward": Drill.clock_forward,
+    "clock-back": Drill.clock_back,
+    "clock-back-lease": Drill.clock_back_lease,
+    "reboot": Drill.reboot,
 }

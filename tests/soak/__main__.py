@@ -1,0 +1,178 @@
+"""`make soak`: what twelve hours and ten thousand points do to memory, handles, threads and logs.
+
+Three parts, each with the real programs. The lease: a guardian and an agent get the heartbeats and questions of twelve
+hours, one after the other without the waits between them. The points: a whole run against the simulated engine, whose
+points are as short as they can be; growth is told for each point. The folder: ten thousand points are stored and read
+back for a report. Exit code 1 when a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.agent import pack
+from orchestrator.config import load_experiment
+from orchestrator.runner.run_summary import make_summary
+from tests.agent.client import Client
+from tests.agent.conftest import Node
+from tests.e2e.controller import Place
+from tests.e2e.node import SshNode, experiment
+from tests.run_folders import write_run
+from tests.sshd import free_port
+
+HOURS, BEAT_S, LOOK_S = (
+    12,
+    10,
+    10,
+)  # a beat a third of the shortest sensible lease; looks of a screen beside it
+POINTS_AT_ALL = 10_000
+# Bars.
+LEASE_KIB, HANDLES, LOG_BYTES = 2_048, 2, 64 * 1024
+POINT_KIB = 4.0  # a point, of any of the three programs: 40 MiB in ten thousand
+FOLDER_MIB, FOLDER_S = 1_024, 900
+
+
+@dataclass(frozen=True)
+class Usage:
+    memory_kib: int
+    handles: int
+    threads: int
+
+    @classmethod
+    def of(cls, pid: int) -> Usage:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        status = dict(line.split(":", 1) for line in lines)
+        handles = len(os.listdir(f"/proc/{pid}/fd"))
+        return cls(int(status["VmRSS"].split()[0]), handles, int(status["Threads"]))
+
+    def __str__(self) -> str:
+        return f"{self.memory_kib / 1024:.1f} MiB, {self.handles} handles, {self.threads} threads"
+
+
+class Bars:
+    def __init__(self) -> None:
+        self.missed = 0
+
+    def check(self, what: str, value: float, bar: float, unit: str) -> None:
+        good = value <= bar
+        self.missed += not good
+        print(f"{'ok    ' if good else 'MISSED'} {what}: {value:.6g} {unit} (bar {bar:g})", flush=True)
+
+
+# -- the lease
+
+
+@contextmanager
+def small_node(folder: Path) -> Iterator[Node]:
+    agent = folder / pack.name()
+    agent.write_bytes(pack.build_zipapp())
+    node = Node(folder / "node", agent)
+    try:
+        yield node
+    finally:
+        node.close()
+
+
+def ask_as_a_run_does(client: Client, seconds: int) -> None:
+    for second in range(0, seconds, BEAT_S):
+        pending = [client.submit("beat"), client.submit("server")]
+        if second % (6 * LOOK_S) == 0:
+            pending += [client.submit("status"), client.submit("verify")]
+        for future in pending:
+            client.result(future)
+
+
+def lease(folder: Path, bars: Bars, hours: float) -> None:
+    with small_node(folder) as node:
+        client = node.client()
+        pids = {"guardian": node.guard(client, lease_s=30)["guardian_pid"], "agent": client.process.pid}
+        node.start(client, "import time; time.sleep(3600)")
+        ask_as_a_run_does(client, 1200)
+        before = {name: Usage.of(pid) for name, pid in pids.items()}
+        began = time.monotonic()
+        ask_as_a_run_does(client, int(hours * 3600))
+        print(f"{hours:g} h of beats and questions in {time.monotonic() - began:.0f} s")
+        for name, pid in pids.items():
+            now = Usage.of(pid)
+            print(f"{name}: {before[name]} -> {now}")
+            bars.check(f"{name}, more memory", now.memory_kib - before[name].memory_kib, LEASE_KIB, "KiB")
+            bars.check(f"{name}, more handles", now.handles - before[name].handles, HANDLES, "")
+            bars.check(f"{name}, more threads", now.threads - before[name].threads, HANDLES, "")
+        run = node.home / "runs" / "run-1"
+        for log in ("journal.jsonl", "guardian.log"):
+            bars.check(log, (run / log).stat().st_size, LOG_BYTES, "bytes")
+        client.ask("unwind", stop_s=5, reason="done")
+
+
+# -- points
+
+
+def points(folder: Path, bars: Bars, count: int) -> None:
+    warm = count // 4
+    with SshNode(folder / "sshd") as node:
+        made = experiment(node, free_port(), arms={"plain": {}})
+        made["sweep"].update(concurrency=list(range(1, count + 1)), requests_per_slot=1, min_requests=1)
+        made["sweep"]["output_tokens"] = 2
+        made["server"]["args"]["max-running-requests"] = count + 1
+        place = Place(folder / "here")
+        with place.start("run", place.write(made), "--json") as run:
+            run.wait_event("point", limit_s=600, index=warm)
+            (agent,), guardian = node.agent_pids()[:1], node.guardian_pid()
+            pids = {"controller": run.pid, "agent": agent, "guardian": guardian}
+            before = {name: Usage.of(pid) for name, pid in pids.items()}
+            run.wait_event("point", limit_s=3600, index=count - 1)
+            after = {name: Usage.of(pid) for name, pid in pids.items()}
+            done = run.wait(300)
+        assert done.code in (0, 6), done.text
+        for name in pids:
+            print(f"{name}, point {warm} to {count - 1}: {before[name]} -> {after[name]}")
+            more = (after[name].memory_kib - before[name].memory_kib) / (count - 1 - warm)
+            bars.check(f"{name}, more memory a point", more, POINT_KIB, "KiB")
+            bars.check(f"{name}, more handles", after[name].handles - before[name].handles, HANDLES, "")
+        events = place.run_folder() / "events.jsonl"
+        bars.check("events.jsonl a point", events.stat().st_size / count / 1024, 8, "KiB")
+
+
+# -- the folder
+
+
+def stored(folder: Path, bars: Bars, count: int) -> None:
+    boots = max(1, count // 300)
+    began = time.monotonic()
+    store = write_run(folder / "results", "20260101-000000-soak-0000", boots=boots, sweep=tuple([1] * 100))
+    print(f"{boots * 300} points written in {time.monotonic() - began:.0f} s")
+    read = load_experiment((store.folder / "experiment.lock.yaml").read_text(), name="lock").experiment
+    before, began = Usage.of(os.getpid()), time.monotonic()
+    summary = make_summary(store, read)
+    now, seconds = Usage.of(os.getpid()), time.monotonic() - began
+    assert summary is not None
+    bars.check("reading all points", seconds, FOLDER_S, "s")
+    bars.check("memory for all points", (now.memory_kib - before.memory_kib) / 1024, FOLDER_MIB, "MiB")
+    bars.check("more handles", now.handles - before.handles, 0, "")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--hours", type=float, default=HOURS)
+    parser.add_argument("--points", type=int, default=120, help="points of the real run")
+    parser.add_argument("--stored", type=int, default=POINTS_AT_ALL, help="points of the folder")
+    asked = parser.parse_args()
+    bars = Bars()
+    for part, amount in ((lease, asked.hours), (points, asked.points), (stored, asked.stored)):
+        with tempfile.TemporaryDirectory(prefix="dynspec-soak-") as folder:
+            print(f"-- {part.__name__}")
+            part(Path(folder), bars, amount)  # type: ignore[operator]
+    print(f"{bars.missed} bars missed")
+    return 1 if bars.missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
