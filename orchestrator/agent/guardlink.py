@@ -91,3 +91,14 @@ def ask_once(run_id: str, verb: str, given: Message, timeout_s: float) -> Messag
         return link.ask(verb, given, timeout_s)
     finally:
         link.close()
+
+
+def server_of(held: Optional[Message]) -> Optional[Message]:
+    """The ServerState of whoever holds the node, where this user may ask."""
+    if held is None or held["run_id"] not in places.run_ids():
+        return None
+    try:
+        server = ask_once(str(held["run_id"]), "status", {}, 5.0)["server"]
+    except (AgentError, KeyError):
+        return None
+    return server if isinstance(server, dict) else None

@@ -7,7 +7,7 @@ import platform
 import sys
 from typing import List, Optional
 
-from . import ending, facts, guardlink, lock, logfile, places, procs, recovery, taking, tidy, verbs
+from . import ending, facts, guardlink, lock, logfile, places, procs, recovery, taking, tidy
 from .journal import Journal
 from .wire import AgentError, Message, as_agent_error
 
@@ -134,7 +134,7 @@ def _say_problem(problem: "Message | str") -> None:
 
 def _status() -> int:
     held = lock.holder()
-    told = facts.status(verbs.server_of(held))
+    told = facts.status(guardlink.server_of(held))
     if held is None:
         _say("lock: free")
     else:

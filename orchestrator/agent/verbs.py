@@ -208,18 +208,7 @@ def tail(context: Context, given: Message) -> Message:
 
 
 def status(context: Context, given: Message) -> Message:
-    return facts.status(server_of(lock.holder()))
-
-
-def server_of(held: "Message | None") -> "Message | None":
-    """The ServerState of whoever holds the node, where this user may ask."""
-    if held is None or held["run_id"] not in places.run_ids():
-        return None
-    try:
-        server = guardlink.ask_once(str(held["run_id"]), "status", {}, 5.0)["server"]
-    except (AgentError, KeyError):
-        return None
-    return server if isinstance(server, dict) else None
+    return facts.status(guardlink.server_of(lock.holder()))
 
 
 def clean(context: Context, given: Message) -> Message:

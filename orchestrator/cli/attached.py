@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, Self
 
 from orchestrator.cli.again import RunCommand
 from orchestrator.cli.following import EventPrinter
@@ -57,25 +57,59 @@ def _print_events(store: RunStore) -> None:
 
 
 def _print_screen(folder: Path) -> None:
-    path = folder / SCREEN_FILE
-    try:
-        screen = path.open(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise UsageError(f"{path} can't be read: {error.strerror}") from None
-    with screen:
-        _skip_to_tail(screen, path)
+    with ScreenReader(folder / SCREEN_FILE) as screen:
         while driver_of(folder) is not None:
-            print(screen.read(), end="", flush=True)
+            print(screen.new(), end="", flush=True)
             time.sleep(_POLL_S)
-        print(screen.read(), end="", flush=True)
+        print(screen.new(), end="", flush=True)
 
 
-def _skip_to_tail(screen: TextIO, path: Path) -> None:
-    size = os.fstat(screen.fileno()).st_size
-    if size > _TAIL_BYTES:
-        screen.seek(size - _TAIL_BYTES)
-        screen.readline()
-        print(f"(what was shown before stands in {path})")
+class ScreenReader:
+    """A screen file as it grows, from its last 64 KiB on. A resumed controller brings a new file of that name, once its
+    plan is accepted: until then there may be none, or the one of the part before."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def new(self) -> str:
+        """Whole lines that were not told yet."""
+        told = self._lines()
+        if self._replaced():
+            told += self._lines()
+        return told.decode("utf-8", "replace")
+
+    def _lines(self) -> bytes:
+        if self._file is None:
+            return b""
+        start = self._file.tell()
+        data = self._file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        self._file.seek(start + len(whole))
+        return whole
+
+    def _replaced(self) -> bool:
+        try:
+            fresh = self._path.open("rb")
+        except OSError:
+            return False
+        info = os.fstat(fresh.fileno())
+        if self._file is not None and info.st_ino == os.fstat(self._file.fileno()).st_ino:
+            fresh.close()
+            return False
+        self.__exit__()
+        self._file = fresh
+        if info.st_size > _TAIL_BYTES:
+            fresh.seek(info.st_size - _TAIL_BYTES)
+            fresh.readline()
+        return True
 
 
 def _exit_code(store: RunStore, driver: Driver, again: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,44 +58,43 @@ def run_experiment(
             resume(options, checked.experiment, redact, lock) if options.resume else fresh(checked.experiment)
         )
         _make_folder(options.results)
-        gate = stack.enter_context(watching_signals())
-        return Session(checked, options, base, secrets, prompts, redact, events, gate, start, lock).run()
+        return Session(
+            checked.experiment,
+            checked.warnings,
+            options,
+            base,
+            secrets,
+            prompts,
+            redact,
+            events,
+            gate=stack.enter_context(watching_signals()),
+            start=start,
+            lock=lock,
+        ).run()
 
 
+@dataclass
 class Session:
     """State of one run. `node` is the connection in use; it may be replaced when the first one is lost."""
 
-    def __init__(
-        self,
-        checked: Checked,
-        options: RunOptions,
-        base: Path,
-        secrets: Mapping[str, str],
-        prompts_sha256: str,
-        redact: Redactor,
-        events: Events,
-        gate: SignalGate,
-        start: Resumed,
-        lock: RunLock,
-    ) -> None:
-        self.experiment: Experiment = checked.experiment
-        self.warnings = checked.warnings
-        self.options = options
-        self.base = base
-        self.secrets = secrets
-        self.prompts_sha256 = prompts_sha256
-        self.redact = redact
-        self.events = events
-        self.gate = gate
-        self.start = start
-        self.lock = lock
-        self.started_utc = utc_now()
-        self.node: Node | None = None
-        self.store: RunStore | None = None  # once the node is ours
-        self._seen: Prepared | None = None  # the look before the lock
-        self._told: tuple[str, ...] = ()  # what is not as in the first part of a resumed run
-        self.taking: Taking | None = None
-        self.touched = False
+    experiment: Experiment
+    warnings: tuple[str, ...]
+    options: RunOptions
+    base: Path  # relative paths of the experiment count from here
+    secrets: Mapping[str, str]
+    prompts_sha256: str
+    redact: Redactor
+    events: Events
+    gate: SignalGate
+    start: Resumed
+    lock: RunLock
+    started_utc: str = field(default_factory=utc_now)
+    node: Node | None = None
+    store: RunStore | None = None  # once the node is ours
+    taking: Taking | None = None
+    touched: bool = False
+    _seen: Prepared | None = None  # the look before the lock
+    _told: tuple[str, ...] = ()  # what is not as in the first part of a resumed run
 
     # -- the whole ---------------------------------------------------------------------------------------
     def run(self) -> Finished:

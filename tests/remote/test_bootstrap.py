@@ -176,7 +176,7 @@ def test_a_home_that_cannot_be_written_is_said(home: Path) -> None:
 
 def test_a_home_that_is_no_folder_is_said(home: Path) -> None:
     (home / ".dynspec").write_text("")
-    assert "Error" in failure(run(boot_command(), home))["message"]
+    assert failure(run(boot_command(), home))["message"] == f"Not a directory: {home}/.dynspec/agent"
 
 
 def test_the_registry_can_be_elsewhere(home: Path, tmp_path: Path) -> None:
