@@ -132,6 +132,10 @@ in that phase.
 
 {faults}
 
+## Bars
+
+{bars}
+
 {count}
 """
 
@@ -144,8 +148,29 @@ def matrix_page(results: Results) -> str:
         rows.append(f"| {fault} |{shown}")
     faults = "\n".join(f"- **{name}**: {what}" for name, what in FAULTS.items())
     return _PAGE.format(
-        table="\n".join(rows), faults=faults, count=matrix_lines(results)[-1].capitalize() + "."
+        table="\n".join(rows),
+        faults=faults,
+        bars="\n".join(_bars(results)),
+        count=matrix_lines(results)[-1].capitalize() + ".",
     )
+
+
+_BARS = (
+    ("signal to exit, server gone and files restored (`limits.interrupt`)", "signal_s", "8 s"),
+    ("connection frozen to node clean by itself", "given_back_s", "lease 10 s + 10 s"),
+    ("a second run refused with exit code 3, processor time", "refused_cpu_s", "2 s"),
+    ("the same by the clock of the machine, beside the first run and its server", "refused_s", "-"),
+)
+
+
+def _bars(results: Results) -> Iterator[str]:
+    """The worst and the middle of all cells that measured it."""
+    yield "| what | worst | median | cells | bar |\n|---|---|---|---|---|"
+    for what, key, bar in _BARS:
+        found = sorted(float(str(result[key])) for result in results.values() if key in result)
+        if found:
+            middle = found[len(found) // 2]
+            yield f"| {what} | {found[-1]:.1f} s | {middle:.1f} s | {len(found)} | {bar} |"
 
 
 def _shown(cell: Cell, results: Results) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.errors import NodeDirty
+from orchestrator.errors import NodeBusy, NodeDirty
 from tests.drills import machine
 from tests.drills.cells import Cell
 from tests.e2e.controller import Done, Place, Running
@@ -21,6 +22,7 @@ LEASE_S = 10.0
 INTERRUPT_S = 8.0  # limits.interrupt, its default
 SILENCE_S = 25.0  # after which a frozen connection counts as lost
 _DAY_S = 86_400
+REACH_S = 240.0  # for a machine with other work: how long a run takes to a phase is no matter of these tests
 MARGIN_S = 10.0  # over a limit, for a machine with other work
 
 # Two arms that share a boot, and are switched between their points.
@@ -90,12 +92,12 @@ class Drill:
     def _reach(self, run: Running) -> None:
         phase = self.cell.phase
         if phase == "unlock":
-            run.wait_event("phase", phase="restore", text=_GIVES_BACK)
+            run.wait_event("phase", REACH_S, phase="restore", text=_GIVES_BACK)
         elif phase == "points":
-            run.wait_event("point")
+            run.wait_event("point", REACH_S)
             time.sleep(0.3)  # requests are in flight
         else:
-            run.wait_event("phase", phase=phase)
+            run.wait_event("phase", REACH_S, phase=phase)
 
     def _node_limit_s(self) -> float:
         return LEASE_S + MARGIN_S
@@ -188,6 +190,7 @@ class Drill:
             while not self.node.is_given_back():
                 assert time.monotonic() < began + LEASE_S + MARGIN_S, self.node.problems()
                 time.sleep(0.2)
+            self.report["given_back_s"] = round(time.monotonic() - began, 1)
             return run.wait(SILENCE_S + LEASE_S + 4 * MARGIN_S)
         finally:
             for pid in frozen:  # a dead network never wakes up; what hung on it is not ours to judge
@@ -211,6 +214,24 @@ class Drill:
     def _while_it_lasts(self, trouble: AbstractContextManager[None], run: Running) -> Done:
         self.mend.enter_context(trouble)
         return run.wait()
+
+    def second_run(self, run: Running) -> Done:
+        """Somebody else wants the node: told at once who has it, and the first run does not notice."""
+        files = self.node.files()
+        path = self.elsewhere.write(self._experiment())
+        before_s = _cpu_of_children_s()
+        second = self.elsewhere.run("run", path)
+        self.report["refused_s"] = round(second.seconds, 2)
+        self.report["refused_cpu_s"] = round(_cpu_of_children_s() - before_s, 2)
+        assert second.code == NodeBusy.exit_code, second.text
+        assert f"in use by run {self.place.run_folder().name}" in second.err
+        assert not list(self.elsewhere.results.iterdir())
+        if self.cell.phase in ("points", "canary", "ready"):
+            assert self.node.files() == files
+        done = run.wait()
+        (point,) = [event for event in done.events if event["event"] == "point_done"][-1:]
+        assert (point["ok"], point["failed"]) == (16, 0)
+        return done
 
     def edit(self, run: Running) -> Done:
         """Replaced by another file, as an editor or an upgrade does."""
@@ -259,6 +280,12 @@ class Drill:
         return run.wait()
 
 
+def _cpu_of_children_s() -> float:
+    """Of all commands that have ended so far. What other work the machine has does not count."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def _kill(pid: int) -> None:
     _send(pid, signal.SIGKILL)
 
@@ -287,6 +314,7 @@ _FAULTS: dict[str, Callable[[Drill, Running], Done]] = {
     "full-disk": Drill.full_disk,
     "read-only": Drill.read_only,
     "edit": Drill.edit,
+    "second-run": Drill.second_run,
     "clock-forward": Drill.clock_forward,
     "clock-back": Drill.clock_back,
     "clock-back-lease": Drill.clock_back_lease,
