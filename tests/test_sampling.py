@@ -9,8 +9,9 @@ import pytest
 
 from orchestrator.config import load_experiment
 from orchestrator.redact import Redactor
+from orchestrator.runner.node_paths import gpu_csv
 from orchestrator.runner.prepare import connect
-from orchestrator.runner.sampling import GpuNow, gpu_csv, newest, sampled_boots, start_sampling
+from orchestrator.runner.sampling import GpuNow, newest, sampled_boots, start_sampling
 from orchestrator.store import RunStore
 from tests.events import recording
 

@@ -16,7 +16,7 @@ from orchestrator.model.experiment import Experiment
 from orchestrator.plain_text import clean
 from orchestrator.redact import Redactor
 from orchestrator.remote.node import Node
-from orchestrator.runner.loop import server_log
+from orchestrator.runner.node_paths import server_log
 from orchestrator.runner.options import resolve_secrets
 from orchestrator.runner.prepare import connect
 from orchestrator.runner.resume import begun_experiment

@@ -243,7 +243,7 @@ class Boot:
         return PhaseFailed(f"arm {self.arm.name}, boot {self.number}: {reason}", details=details)
 
     def _tail(self) -> tuple[str, ...]:
-        return _last_states(self.node.server())
+        return self.node.server().log_tail
 
 
 def _sight(state: ServerState, elapsed_s: float, health: int | None, generated: bool | None) -> Sight:
@@ -253,15 +253,10 @@ def _sight(state: ServerState, elapsed_s: float, health: int | None, generated: 
         exit_code=state.exit_code,
         signal=state.signal,
         log_idle_s=state.log_idle_s,
-        log_tail=_last_states(state),
+        log_tail=state.log_tail,
         health_status=health,
         generated=generated,
     )
-
-
-def _last_states(state: ServerState) -> tuple[str, ...]:
-    """Progress bars redraw one line with carriage returns: only what they show last is worth a line."""
-    return tuple(line.rstrip("\r").rsplit("\r", 1)[-1] for line in state.log_tail)
 
 
 def _lines(reply: LoadReply) -> list[dict[str, Any]]:

@@ -14,8 +14,8 @@ from orchestrator.model.experiment import Experiment
 from orchestrator.remote.fetch import FetchFile
 from orchestrator.remote.node import Node
 from orchestrator.runner.events import Events
-from orchestrator.runner.loop import server_log
-from orchestrator.runner.sampling import gpu_csv, sampled_boots
+from orchestrator.runner.node_paths import gpu_csv, server_log
+from orchestrator.runner.sampling import sampled_boots
 from orchestrator.store import RunStore
 
 _TRIES = 3

@@ -44,12 +44,13 @@ from orchestrator.runner.boot import Boot
 from orchestrator.runner.confirm import confirm_worker
 from orchestrator.runner.events import Events
 from orchestrator.runner.loading import Loads
+from orchestrator.runner.node_paths import gpu_csv, server_log
 from orchestrator.runner.options import launch_env
 from orchestrator.runner.overlay import confirm_overlay
 from orchestrator.runner.pulse import Pulse
-from orchestrator.runner.sampling import gpu_csv, start_sampling
+from orchestrator.runner.sampling import start_sampling
 from orchestrator.runner.smoke import smoke_patch_set
-from orchestrator.store import RunStore, safe_name
+from orchestrator.store import RunStore
 
 
 @dataclass
@@ -202,11 +203,6 @@ class Loop:
             "stopped", exit_code=stopped.exit_code, signal=stopped.signal, gpu_wait_s=stopped.gpu_wait_s
         )
         self.boot = None
-
-
-def server_log(workdir: str, run_id: str, arm: str, boot: int) -> str:
-    """Where the node keeps the log of one boot."""
-    return f"{workdir}/{run_id}/logs/{safe_name(arm)}-{boot}.log"
 
 
 def _file(edit: Edit) -> dict[str, Any]:

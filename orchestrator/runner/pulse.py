@@ -6,18 +6,17 @@ where nobody watches.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from orchestrator.errors import DynspecError
 from orchestrator.remote.node import Node
+from orchestrator.runner.readiness import ACCESS
 from orchestrator.runner.sampling import GpuNow, newest
 from orchestrator.store import plain
 
 _EVERY_S = 2.0
-_ACCESS = re.compile(r'"(?:GET|POST|PUT|HEAD) /\S* HTTP/')  # one for every request: says nothing
 _TAIL_BYTES = 8192
 _HEADER_BYTES = 512
 
@@ -67,4 +66,4 @@ class Pulse:
     def _line(self) -> str:
         tail = self.node.tail(self.log, -_TAIL_BYTES, _TAIL_BYTES).data.decode("utf-8", "replace")
         told = [line.rsplit("\r", 1)[-1].strip() for line in tail.replace("\r\n", "\n").split("\n")]
-        return next((line for line in reversed(told) if line and not _ACCESS.search(line)), "")
+        return next((line for line in reversed(told) if line and not ACCESS.search(line)), "")

@@ -69,7 +69,7 @@ def exit_words(sight: Sight) -> str:
 
 
 _BAR = re.compile(r"(\d+)%[^|]*\|(?:[^|]*\|)?\s*(\d+)/(\d+)")
-_ACCESS = re.compile(r'"(?:GET|POST|PUT|HEAD) /\S* HTTP/')
+ACCESS = re.compile(r'"(?:GET|POST|PUT|HEAD) /\S* HTTP/')  # a log line for every request: says nothing
 
 
 def load_progress(log_tail: tuple[str, ...]) -> str:
@@ -78,7 +78,7 @@ def load_progress(log_tail: tuple[str, ...]) -> str:
         bar = _BAR.search(line)
         if bar:
             return f"{_doing(line)} {bar[1]} % ({bar[2]} of {bar[3]})"
-    told = [line.strip() for line in log_tail if line.strip() and not _ACCESS.search(line)]
+    told = [line.strip() for line in log_tail if line.strip() and not ACCESS.search(line)]
     return told[-1][:120] if told else "no output yet"
 
 

@@ -10,15 +10,10 @@ from orchestrator.errors import RemoteError
 from orchestrator.remote.node import Node
 from orchestrator.runner.events import Events
 from orchestrator.runner.run_info import events_of
-from orchestrator.store import RunStore, safe_name
+from orchestrator.store import RunStore
 
 INTERVAL_S = 1.0
 SAMPLING = "sampling"  # the event that says a boot has samples
-
-
-def gpu_csv(workdir: str, run_id: str, arm: str, boot: int) -> str:
-    """Where the node keeps the samples of one boot, beside its log."""
-    return f"{workdir}/{run_id}/logs/{safe_name(arm)}-{boot}.gpu.csv"
 
 
 def start_sampling(node: Node, events: Events, path: str, arm: str, boot: int) -> bool:

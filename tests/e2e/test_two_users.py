@@ -90,7 +90,7 @@ def test_a_live_run_is_seen_from_elsewhere_and_ended_only_by_force(
         taken = elsewhere.run("restore", node.name, *reach, "--force", "--json")
         assert node.lock_holder() is None
         done = run.wait(20)
-    assert f"run {run_id}" in told.out
+    assert (told.code, f"run {run_id}" in told.out) == (0, True), told.text
     assert f"server pid {server}" in told.out
     assert (as_json["lock"]["run_id"], as_json["lock"]["state"]) == (run_id, "live")
     assert (refused.code, "--force" in refused.err) == (3, True), refused.text
