@@ -49,7 +49,7 @@ def _mount(*words: str) -> bool:
 
 
 def _umount(path: str | Path) -> bool:
-    return subprocess.run(["umount", str(path)], capture_output=True, check=False).returncode == 0
+    return subprocess.run(["umount", "-l", str(path)], capture_output=True, check=False).returncode == 0
 
 
 class OddShelf(NodeShelf):
