@@ -223,16 +223,22 @@ def _expected_workers(store: RunStore) -> dict[str, str]:
 
 def _gpu(stored: StoredPoint, path: Path) -> GpuWindow | None:
     """What limited the clocks during this load, from the boot's gpu.csv."""
-    load = client_summary(stored.meta.get("load") or {})
-    begin = _utc_s(load.get("wall_start_utc"))
-    length = (load.get("client") or {}).get("wall_s")
-    if begin is None or not isinstance(length, int | float) or not path.is_file():
+    span = load_span(stored.meta)
+    if span is None or not path.is_file():
         return None
     with path.open(encoding="utf-8", errors="replace") as lines:
-        return gpu_window(lines, begin, begin + length)
+        return gpu_window(lines, *span)
 
 
-def _utc_s(text: object) -> float | None:
+def load_span(meta: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Begin and end of a point's load in UTC seconds, by the load generator's clock."""
+    load = client_summary(meta.get("load") or {})
+    begin = utc_s(load.get("wall_start_utc"))
+    length = (load.get("client") or {}).get("wall_s")
+    return None if begin is None or not isinstance(length, int | float) else (begin, begin + length)
+
+
+def utc_s(text: object) -> float | None:
     try:
         return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else None
     except ValueError:

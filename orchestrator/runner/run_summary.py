@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.analysis.native_acted import natively_plain
+from orchestrator.analysis.queueing import Load, with_queueing
 from orchestrator.analysis.summary import summarise
+from orchestrator.analysis.trace import Trace
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.speculation import threshold
 from orchestrator.native_adaptive import CONFIG_FLAG
-from orchestrator.runner.points import measured_arms, read_points
-from orchestrator.runner.run_info import logged
-from orchestrator.runner.served import measuring_order, served_arms, shared_arms
+from orchestrator.runner.points import load_span, measured_arms, read_points, utc_s
+from orchestrator.runner.run_info import events_of, logged
+from orchestrator.runner.served import home_of, measuring_order, served_arms, shared_arms
 from orchestrator.runner.stepping import stepping_of
 from orchestrator.store import PLAN, RunStore
 
@@ -25,8 +27,11 @@ def make_summary(store: RunStore, experiment: Experiment) -> Summary:
     plan = store.section_left(PLAN, "plan")
     planned = [arm for boot in plan.get("boots") or () for arm in (boot["arm"], *(boot.get("shares") or ()))]
     logs = {(arm, boot): trace for arm, boot, trace in logged(store)}
+    points = natively_plain(read.points, _native_thresholds(plan, experiment), logs)
+    if experiment.sweep.load.kind == "closed":
+        points = with_queueing(points, _loads(store, logs))
     return summarise(
-        natively_plain(read.points, _native_thresholds(plan, experiment), logs),
+        points,
         arms=measured_arms(experiment, read.points, planned),
         boot_order=measuring_order(store),
         shared=shared_arms(read.points),
@@ -44,3 +49,20 @@ def _native_thresholds(plan: Mapping[str, Any], experiment: Experiment) -> dict[
     native = {arm.name for arm in served_arms(plan, experiment) if CONFIG_FLAG in arm.args}
     found = {arm.name: threshold(arm) for arm in experiment.arms if arm.name in native}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _loads(store: RunStore, logs: Mapping[tuple[str, int], Trace]) -> dict[tuple[str, int, int], Load]:
+    """When each point was measured, with the log of its boot; without those that do not tell."""
+    began = {
+        (event["arm"], event["boot"]): seconds
+        for event in events_of(store)
+        if event["event"] == "started" and (seconds := utc_s(event.get("t"))) is not None
+    }
+    found = {}
+    for stored in store.points():
+        home = home_of(stored.meta, stored.arm, stored.boot)
+        trace, started = logs.get((home.arm, home.boot)), began.get((home.arm, home.boot))
+        span = load_span(stored.meta)
+        if trace is not None and started is not None and span is not None:
+            found[stored.arm, stored.boot, stored.index] = Load(*span, started, trace)
+    return found
