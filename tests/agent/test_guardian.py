@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent import guardlink
+from orchestrator.agent.wire import AgentError
 from tests.agent.client import Client, Refused, alive, change, eventually
 from tests.agent.conftest import BANNER, Node
 
@@ -189,6 +191,19 @@ print(sock.recv(100))
     assert (
         done.stdout.strip() == "b''" or "ConnectionResetError" in done.stderr or "BrokenPipe" in done.stderr
     )
+    assert client.ask("status")["lock"]["state"] == "live"
+
+
+@pytest.mark.parametrize("verb", ["restore", "stop", "unwind"])
+def test_a_deed_past_the_channel_that_is_attached_is_busy(
+    node: Node, client: Client, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Of the same user, straight at the run's socket."""
+    node.guard(client)
+    monkeypatch.setenv("DYNSPEC_HOME", str(node.home))
+    with pytest.raises(AgentError) as refused:
+        guardlink.ask_once("run-1", verb, {}, 10)
+    assert refused.value.code == "busy"
     assert client.ask("status")["lock"]["state"] == "live"
 
 
