@@ -12,6 +12,7 @@ from orchestrator.report.text import concurrency
 LEFT, RIGHT, TOP, BOTTOM = 58.0, 14.0, 30.0, 40.0
 DODGE = 5.0  # pixels between arms at one concurrency, so that their intervals do not hide each other
 
+ZONE_LABEL = 24.0  # pixels at the top that zones need for their names
 MOST_DODGE = 18.0  # pixels from the first to the last arm: they stay clear of the axis' figures
 
 
@@ -68,7 +69,7 @@ def draw(chart: Chart) -> Markup:
             *_y_axis(chart, x, y),
             *_x_axis(chart, x, y),
             *_zero(chart, x, y),
-            *(_mark(mark, x, y) for mark in chart.marks),
+            *(_mark(mark, x, y, bool(chart.zones)) for mark in chart.marks),
             *(_line(curve, _dodge(chart, i), x, y) for i, curve in enumerate(chart.curves)),
             *(_dots(chart, curve, _dodge(chart, i), x, y) for i, curve in enumerate(chart.curves)),
         ],
@@ -91,6 +92,8 @@ def _scales(chart: Chart) -> tuple[Scale, Scale]:
     else:
         room = (high - low or abs(high) or 1.0) * 0.08
         low, high = (low if chart.y_from_zero and low == 0 else low - room), high + room
+    if chart.zones:
+        high += (high - low) * ZONE_LABEL / (chart.height - BOTTOM - TOP - ZONE_LABEL)
     first, last = min(xs), max(xs)
     if first == last:
         first, last = first / 2, last * 2
@@ -121,7 +124,7 @@ def _y_axis(chart: Chart, x: Scale, y: Scale) -> list[Markup]:
     right = x.end + 12
     parts = []
     for tick, shown in zip(ticks, tick_labels(ticks, percent=chart.y_percent), strict=True):
-        if not chart.zones or y(tick) > y.end + 24:  # the zones' labels stand there
+        if not chart.zones or y(tick) > y.end + ZONE_LABEL:
             parts.append(el("line", x1=LEFT, x2=right, y1=y(tick), y2=y(tick), class_="grid"))
         parts.append(el("text", shown, x=LEFT - 8, y=y(tick) + 4, text_anchor="end", class_="tick"))
     return [*parts, el("text", chart.y_label, x=4.0, y=16.0, class_="axis y-name")]
@@ -147,9 +150,9 @@ def _zero(chart: Chart, x: Scale, y: Scale) -> list[Markup]:
     return [line, el("text", chart.zero_label, x=LEFT + 5, y=at + 15, class_="zero-label")]
 
 
-def _mark(mark: tuple[float, str], x: Scale, y: Scale) -> Markup:
+def _mark(mark: tuple[float, str], x: Scale, y: Scale, zones: bool) -> Markup:
     at = min(max(x(mark[0]), LEFT), x.end + 12)
-    line = el("line", x1=at, x2=at, y1=y.end, y2=y.start)
+    line = el("line", x1=at, x2=at, y1=y.end + (ZONE_LABEL if zones else 0.0), y2=y.start)
     left = at + 5 + 7.5 * len(mark[1]) > x.end + 12  # no room on the right
     label = el(
         "text",

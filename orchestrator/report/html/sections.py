@@ -62,7 +62,7 @@ def _explained(name: str, term: str) -> Child:
 def _result_row(row: Row, *, first: bool) -> Markup:
     spread = el("small", row.interval) if row.interval else None
     call = el("span", _verdict_word(row), class_=f"call {row.verdict}") if row.verdict else None
-    change = row.change if row.change != ABSENT or row.verdict != "invalid" else ""
+    change = "" if row.change == ABSENT and (row.marks or row.verdict == "invalid") else row.change
     level = f"{row.concurrency} again" if row.again else str(row.concurrency)
     cells: tuple[list[str | None], ...] = (
         [row.output_tps, spread],
