@@ -21,12 +21,12 @@ from orchestrator.analysis.likeness import (
 )
 from orchestrator.analysis.roles import roles
 from orchestrator.analysis.stepping import SHARE, TRANSITIONS
-from orchestrator.analysis.trace import gpu_window
 from orchestrator.analysis.validity import Evidence, Finding, GpuWindow, judge, judged
 from orchestrator.load.point import read_records
 from orchestrator.metrics import PointMetrics, point_metrics, share_above
 from orchestrator.model.experiment import Arm, Experiment, Sweep
 from orchestrator.model.result import PointResult
+from orchestrator.runner.gpu_samples import GpuSamples
 from orchestrator.runner.served import SHARED_KEY, Home, home_of, served_arms
 from orchestrator.store import PLAN, RunStore, StoredPoint
 
@@ -92,6 +92,7 @@ class _Reader:
         self.found: list[tuple[PointResult, Evidence, tuple[Finding, ...]]] = []
         self.outputs: dict[str, dict[int, dict[tuple[int, int], str]]] = {}
         self.servers: dict[tuple[str, int], dict[str, Any]] = {}
+        self.samples: GpuSamples | None = None  # of the boot whose points come just now
 
     def add(self, stored: StoredPoint) -> None:
         arm, meta = self.arms[stored.arm], stored.meta
@@ -124,7 +125,7 @@ class _Reader:
             client=client_summary(meta.get("load") or {}),
             warmup_requests=point.warmup_requests,
             expected_worker=self.workers.get(stored.arm),
-            gpu=_gpu(stored, self.store.folder / self.store.boot_path(home.arm, home.boot, "gpu.csv")),
+            gpu=self.gpu(stored, self.store.folder / self.store.boot_path(home.arm, home.boot, "gpu.csv")),
         )
         if stored.damaged:
             notes = (*notes, DAMAGED_RECORDS)
@@ -137,6 +138,15 @@ class _Reader:
             path = self.store.folder / self.store.boot_path(home.arm, home.boot, "server_info.json")
             self.servers[arm, boot] = _json(path)
         return self.servers[arm, boot]
+
+    def gpu(self, stored: StoredPoint, path: Path) -> GpuWindow | None:
+        """What the samples say of a load. Points come boot by boot, so one file of samples is held at a time."""
+        span = load_span(stored.meta)
+        if span is None or not path.is_file():
+            return None
+        if self.samples is None or self.samples.path != path:
+            self.samples = GpuSamples(path)
+        return self.samples.window(*span)
 
     def judged(self) -> ReadPoints:
         boots = {(point.arm, point.boot) for point, _, _ in self.found}
@@ -219,15 +229,6 @@ def _noting_outputs(
 def _expected_workers(store: RunStore) -> dict[str, str]:
     paths: Mapping[str, Mapping[str, str]] = store.section_left(PLAN, "plan").get("worker_paths") or {}
     return {arm: path["worker"] for arm, path in paths.items() if path.get("worker") in _WORKERS}
-
-
-def _gpu(stored: StoredPoint, path: Path) -> GpuWindow | None:
-    """What limited the clocks during this load, from the boot's gpu.csv."""
-    span = load_span(stored.meta)
-    if span is None or not path.is_file():
-        return None
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        return gpu_window(lines, *span)
 
 
 def load_span(meta: Mapping[str, Any]) -> tuple[float, float] | None:

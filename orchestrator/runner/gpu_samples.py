@@ -1,0 +1,37 @@
+"""The GPU samples of one boot, cut by time: a boot of hours has some hundred thousand lines, and as many points."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
+from pathlib import Path
+
+from orchestrator.analysis.trace import gpu_window
+from orchestrator.analysis.validity import GpuWindow
+
+
+class GpuSamples:
+    """A gpu.csv, read once. `utc_s` is its first column; a clock that was set back leaves its lines out of order, and
+    then every window looks at all of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        self._head, self._lines = lines[:1], lines[1:]
+        self._at = array("d", map(_utc_s, self._lines))
+        self._in_order = all(earlier <= later for earlier, later in pairwise(self._at))
+
+    def window(self, begin_utc_s: float, end_utc_s: float) -> GpuWindow | None:
+        lines = self._lines
+        if self._in_order:
+            lines = lines[bisect_left(self._at, begin_utc_s) : bisect_right(self._at, end_utc_s)]
+        return gpu_window([*self._head, *lines], begin_utc_s, end_utc_s)
+
+
+def _utc_s(line: str) -> float:
+    """NaN, which is in no order, for a line that does not begin with a time."""
+    try:
+        return float(line.partition(",")[0])
+    except ValueError:
+        return float("nan")
