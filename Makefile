@@ -54,7 +54,7 @@ mutants: $(STAMP)
 
 soak: $(STAMP)
 	@tests/need_packages.sh
-	$(BIN)/python -m tests.soak
+	$(BIN)/python -m tests.soak --page docs/long-runs.md
 
 JOBS ?= 2
 FUZZ ?= 100000

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Installs what tests need beside Python packages, where it is missing and can be installed: an sshd, and a browser
-# that looks at the HTML report. Without them their tests are skipped, loudly.
+# Installs what tests need beside Python packages, where it is missing and can be installed: an sshd, a browser that
+# looks at the HTML report, and a C compiler for the clock of the drills. Without them their tests are skipped, loudly.
 set -eu
 missing=""
 command -v sshd >/dev/null 2>&1 || [ -x /usr/sbin/sshd ] || missing="openssh-server openssh-client"
 command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || missing="$missing chromium"
+command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "installing $missing"

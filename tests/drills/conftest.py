@@ -14,6 +14,7 @@ from tests.drills import machine
 from tests.drills.cells import FAULTS, PHASES, Cell, cells
 from tests.e2e.conftest import elsewhere, foreign, place
 from tests.e2e.node import NodeShelf, SshNode
+from tests.mutants.table import mutants
 
 __all__ = ["elsewhere", "foreign", "place"]
 
@@ -136,6 +137,15 @@ in that phase.
 
 {bars}
 
+## Mutants
+
+`make mutants` puts each of these faults into a copy of the tree; the command fails when no test turns red.
+
+{mutants}
+
+Durable writes are drilled apart: `tests/agent/test_power_cut.py` cuts the power before and after each of them, and a
+new one without a drill fails it, as a new phase without a column here fails `tests/drills/test_matrix.py`.
+
 {count}
 """
 
@@ -151,8 +161,13 @@ def matrix_page(results: Results) -> str:
         table="\n".join(rows),
         faults=faults,
         bars="\n".join(_bars(results)),
+        mutants="\n".join(f"- {mutant.name} ({_files(mutant.tests)})" for mutant in mutants()),
         count=matrix_lines(results)[-1].capitalize() + ".",
     )
+
+
+def _files(tests: tuple[str, ...]) -> str:
+    return ", ".join(dict.fromkeys(f"`{test.partition('::')[0]}`" for test in tests))
 
 
 _BARS = (
