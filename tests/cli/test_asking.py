@@ -13,6 +13,7 @@ from orchestrator.config import load_experiment
 from orchestrator.demo.node import DemoNode, NodeOptions
 from orchestrator.model.facts import Facts, Gpu, PortFact, ProcessFact, Tree
 from tests.cli.command import Done, dynspec
+from tests.sshd import free_port
 
 DEMO = "experiments/demo.yaml"
 
@@ -81,7 +82,7 @@ def test_init_writes_an_experiment_that_validates_and_plans(node: DemoNode, tmp_
     assert done.code == 0, done.err
     assert "server.args.model-path" in done.out
     assert dynspec("validate", path).code == 0
-    planned = dynspec("plan", path)
+    planned = dynspec("plan", path, "--set", f"server.port={free_port()}")
     assert planned.code == 0, planned.err
     assert "~/venv/bin/python3" in path.read_text()
 

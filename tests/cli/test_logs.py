@@ -6,8 +6,7 @@ import json
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -74,10 +73,11 @@ def test_an_unknown_run_is_a_usage_error_that_names_the_latest(store: RunStore) 
     assert RUN in done.err
 
 
-def follow(
-    store: RunStore, tmp_path: Path, meanwhile: Callable[[], None], **env: str
-) -> tuple[list[str], str]:
-    """Lines of `logs -f` while `meanwhile` happens beside it, and its stderr."""
+Deed = Callable[[], object]
+
+
+def follow(store: RunStore, tmp_path: Path, deeds: Mapping[str, Deed], **env: str) -> list[str]:
+    """Lines that `logs -f` shows, errors too; each deed is done once a line holds its text."""
     log = tmp_path / "work" / RUN / "logs" / "plain-1.log"
     log.parent.mkdir(parents=True)
     log.write_text("weights are loaded\n")
@@ -93,53 +93,49 @@ def follow(
         env=environ,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
     )
-    thread = threading.Thread(target=meanwhile)
-    thread.start()
+    assert process.stdout is not None
+    watchdog = threading.Timer(40, process.kill)
+    watchdog.start()
+    lines, waiting = [], dict(deeds)
     try:
-        out, err = process.communicate(timeout=40)
+        for line in process.stdout:
+            lines.append(line.rstrip("\n"))
+            for text in [text for text in waiting if text in line]:
+                waiting.pop(text)()
     finally:
+        watchdog.cancel()
         process.kill()
-        thread.join()
-    return out.splitlines(), err
+        process.wait()
+    assert not waiting, lines
+    return lines
 
 
 def test_following_shows_new_events_and_the_live_log_until_the_run_ends(
     store: RunStore, tmp_path: Path
 ) -> None:
-    def meanwhile() -> None:
-        time.sleep(3)
-        log = tmp_path / "work" / RUN / "logs" / "plain-1.log"
-        with log.open("a") as file:
+    def tell_a_secret() -> None:
+        with (tmp_path / "work" / RUN / "logs" / "plain-1.log").open("a") as file:
             file.write("the token is very-secret-word\n")
-        store.event("note", {"text": "half way"})
-        time.sleep(2)
-        finish(store)
 
-    lines, err = follow(store, tmp_path, meanwhile, TRIAL_TOKEN="very-secret-word")
-    assert err == ""
-    text = "\n".join(lines)
-    assert "|  weights are loaded" in text
-    assert "note      half way" in text
-    assert "|  the token is " in text
-    assert "very-secret-word" not in text
+    deeds: dict[str, Deed] = {
+        "|  weights are loaded": tell_a_secret,
+        "|  the token is": lambda: store.event("note", {"text": "half way"}),
+        "note      half way": lambda: finish(store),
+    }
+    lines = follow(store, tmp_path, deeds, TRIAL_TOKEN="very-secret-word")
+    assert "very-secret-word" not in "\n".join(lines)
 
 
 def test_a_log_whose_secrets_are_not_known_here_is_not_shown(store: RunStore, tmp_path: Path) -> None:
-    def meanwhile() -> None:
-        time.sleep(2)
-        finish(store)
-
-    lines, err = follow(store, tmp_path, meanwhile)
-    assert "the server log is not followed" in err
-    assert "TRIAL_TOKEN" in err
+    lines = follow(store, tmp_path, {"the server log is not followed": lambda: finish(store)})
+    assert any("TRIAL_TOKEN" in line for line in lines)
     assert not [line for line in lines if "|" in line]
 
 
 def test_following_a_finished_run_ends_at_once_and_asks_no_node(store: RunStore, tmp_path: Path) -> None:
     finish(store)
-    lines, err = follow(store, tmp_path, lambda: None)
-    assert (len(lines), err) == (1, "")
+    assert len(follow(store, tmp_path, {})) == 1
     assert not (tmp_path / "home").exists()
