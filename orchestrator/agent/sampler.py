@@ -56,7 +56,8 @@ class Sampler:
         due = started
         fields: Optional[str] = None
         beside = _Beside(self._spawn)
-        with stream, contextlib.closing(beside):
+        # A full disk ends the samples of this boot, and nothing else.
+        with contextlib.suppress(OSError), stream, contextlib.closing(beside):
             fresh = os.fstat(stream.fileno()).st_size == 0
             while not stop.is_set():
                 stamp = "{:.3f},{:.3f},".format(time.time(), time.monotonic() - started)
