@@ -1,0 +1,45 @@
+"""`--detach` before the run goes on by itself: the terminal still decides."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+from tests.cli.command import COMMAND, ROOT
+
+EXPERIMENT = """\
+schema: 1
+name: silent
+node: {{host: "ann@127.0.0.1:{port}", python: /usr/bin/python3}}
+server: {{args: {{model-path: /models/m}}}}
+arms: {{plain: {{}}}}
+sweep: {{concurrency: [1]}}
+"""
+
+
+def test_ctrl_c_while_the_node_does_not_answer_ends_the_run_that_would_have_gone_on(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        (tmp_path / "e.yaml").write_text(EXPERIMENT.format(port=silent.getsockname()[1]))
+        process = subprocess.Popen(
+            [*COMMAND, "run", "e.yaml", "--detach"],
+            cwd=tmp_path,
+            env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            silent.settimeout(40)
+            peer, _ = silent.accept()  # it is connecting
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=40)
+            peer.close()
+        finally:
+            process.kill()
+    assert process.returncode == 130, out + err
+    assert out.endswith("interrupted; the node was not touched.\n"), out + err
+    assert list((tmp_path / "results").iterdir()) == []
