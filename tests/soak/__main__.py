@@ -37,6 +37,7 @@ POINTS_AT_ALL = 10_000
 # Bars.
 LEASE_KIB, HANDLES, LOG_BYTES = 2_048, 2, 64 * 1024
 POINT_KIB = 4.0  # a point, of any of the three programs: 40 MiB in ten thousand
+BOOT_KIB = 1_024  # once: what another boot brings in, whatever its length
 FOLDER_MIB, FOLDER_S = 1_024, 900
 
 
@@ -138,26 +139,27 @@ def lease(folder: Path, bars: Bars, hours: float) -> None:
 
 
 def points(folder: Path, bars: Bars, count: int) -> None:
-    warm = count // 4
+    """Two boots with the same sweep, looked at where each ends: what differs is growth and no larger point."""
+    each = count // 2
     with SshNode(folder / "sshd") as node:
         made = experiment(node, free_port(), arms={"plain": {}})
-        made["sweep"].update(concurrency=list(range(1, count + 1)), requests_per_slot=1, min_requests=1)
-        made["sweep"]["output_tokens"] = 2
-        made["server"]["args"]["max-running-requests"] = count + 1
+        made["sweep"].update(concurrency=list(range(1, each + 1)), requests_per_slot=1, min_requests=1)
+        made["sweep"].update(output_tokens=2, repeats=2)
+        made["server"]["args"]["max-running-requests"] = each + 1
         place = Place(folder / "here")
         with place.start("run", place.write(made), "--json") as run:
-            run.wait_event("point", limit_s=600, index=warm)
+            run.wait_event("point", limit_s=3600, boot=1, index=each - 1)
             (agent,), guardian = node.agent_pids()[:1], node.guardian_pid()
             pids = {"controller": run.pid, "agent": agent, "guardian": guardian}
             before = {name: Usage.of(pid) for name, pid in pids.items()}
-            run.wait_event("point", limit_s=3600, index=count - 1)
+            run.wait_event("point", limit_s=3600, boot=2, index=each - 1)
             after = {name: Usage.of(pid) for name, pid in pids.items()}
             done = run.wait(300)
         assert done.code in (0, 6), done.text
         for name in pids:
-            print(f"{name}, point {warm} to {count - 1}: {before[name]} -> {after[name]}")
-            more = (after[name].memory_kib - before[name].memory_kib) / (count - 1 - warm)
-            bars.check(f"{name}, more memory a point", more, POINT_KIB, "KiB")
+            print(f"{name}, {each} points more: {before[name]} -> {after[name]}")
+            more = after[name].memory_kib - before[name].memory_kib
+            bars.check(f"{name}, more memory, {each} points", more, BOOT_KIB + POINT_KIB * each, "KiB")
             bars.check(f"{name}, more handles", after[name].handles - before[name].handles, HANDLES, "")
         events = place.run_folder() / "events.jsonl"
         bars.check("events.jsonl a point", events.stat().st_size / count / 1024, 8, "KiB")
