@@ -214,6 +214,11 @@ class TestCompare:
         assert done["arms"]["eagle3"]["verdict"] == "worse"
         assert [point["concurrency"] for point in done["arms"]["eagle3"]["points"]] == [1, 4, 16]
 
+    def test_a_run_is_not_compared_with_itself_by_whatever_name(self, good, tmp_path):
+        done = dynspec(tmp_path, "compare", good.run_id, good.folder)
+        assert done.returncode == 2
+        assert "are one run" in done.stderr
+
     def test_an_unknown_metric_is_refused_with_those_there_are(self, good, tmp_path):
         done = dynspec(tmp_path, "compare", good.run_id, good.run_id, "--metric", "tps")
         assert done.returncode == 2

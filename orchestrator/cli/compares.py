@@ -42,11 +42,16 @@ def compare(
     from orchestrator.runner.run_summary import make_summary
     from orchestrator.store import RunStore
 
+    name = _known(metric)
     stores = [RunStore.open(results, run) for run in (run_a, run_b)]
+    if stores[0].folder == stores[1].folder:
+        raise UsageError(
+            f"{run_a} and {run_b} are one run, which is like itself", help="name two runs: RUN_A RUN_B"
+        )
     begun = [begun_experiment(store) for store in stores]
     sums = [make_summary(store, experiment) for store, experiment in zip(stores, begun, strict=True)]
     setups = [setup_of_run(*item) for item in zip(stores, begun, sums, strict=True)]
-    found = compare_runs(sums[0], sums[1], (setups[0], setups[1]), metric=_known(metric))
+    found = compare_runs(sums[0], sums[1], (setups[0], setups[1]), metric=name)
     require_like(found)
     ids = stores[0].run_id, stores[1].run_id
     if as_json:

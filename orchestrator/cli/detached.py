@@ -157,6 +157,10 @@ class DetachedScreen(Lines):
         told = {"run_id": store.run_id, "folder": str(store.folder), "pid": os.getpid()}
         self._tell({"accepted": told})
 
+    def close(self) -> None:
+        """Of a run that was never accepted, whoever started it has the file open, or is gone and left it behind."""
+        self._path.unlink(missing_ok=True)
+
     def finish(self, finished: Finished) -> None:
         super().finish(finished)
         ended = {"outcome": outcome_event(finished), "words": self.closing_words(finished)}

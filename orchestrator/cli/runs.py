@@ -144,6 +144,8 @@ def plan(
 
 def validate(experiment: ExperimentPath, overrides: Overrides = _NOTHING, as_json: AsJson = False) -> int:
     """Parses and checks; no connection."""
+    from orchestrator.report.text import plural
+
     try:
         checked = files.load(experiment, overrides)
     except DynspecError as error:
@@ -156,10 +158,9 @@ def validate(experiment: ExperimentPath, overrides: Overrides = _NOTHING, as_jso
     if as_json:
         print(json.dumps({"schema": 1, "valid": True, "warnings": list(checked.warnings)}))
         return 0
-    print(
-        f"{experiment}: valid. {len(found.arms)} arms ({', '.join(arm.name for arm in found.arms)}), "
-        f"{points} points, {found.sweep.repeats} boots each, on {found.node.host}"
-    )
+    arms = f"{plural(len(found.arms), 'arm')} ({', '.join(arm.name for arm in found.arms)})"
+    boots = f"{plural(found.sweep.repeats, 'boot')}{' each' if len(found.arms) > 1 else ''}"
+    print(f"{experiment}: valid. {arms}, {plural(points, 'point')}, {boots}, on {found.node.host}")
     for warning in checked.warnings:
         print(f"  note: {warning}")
     return 0

@@ -123,10 +123,10 @@ class Lines:
         if finished.summary is not None and finished.info is not None:
             print()
             show_report(finished.summary, finished.info)
-        if finished.store is not None:
+        if finished.store is not None and finished.summary is not None:
+            print(f"\nreport: {report_path(finished.store.folder)}")
+        elif finished.store is not None:
             print(f"\nrun folder: {finished.store.folder}")
-            if finished.summary is not None:
-                print(f"report:     {report_path(finished.store.folder)}")
         if words := self.closing_words(finished):
             print(words)
 
@@ -154,7 +154,12 @@ def _point_done(event: Mapping[str, Any]) -> str:
     accept = metrics.get("accept_length")
     extra = f", accept length {accept:.2f}" if accept is not None else ""
     where = f"{event['arm']} boot {event['boot']} c={event['concurrency']}"
-    return f"{where}: {shown}{extra}, {event['ok']} ok, {event['failed']} failed"
+    return f"point     {where}: {shown}{extra}, {event['ok']} ok, {event['failed']} failed"
+
+
+def _smoke(event: Mapping[str, Any]) -> str:
+    """Later lines stand under the first, behind the time and the word."""
+    return "smoke     " + f"\n{' ' * 20}".join(event["lines"]) if event["lines"] else ""
 
 
 _WRITERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
@@ -162,7 +167,7 @@ _WRITERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "warning": lambda event: f"note      {event['text']}",
     "note": lambda event: f"note      {event['text']}",
     "recovered": lambda event: f"recovered {event['text']}",
-    "smoke": lambda event: "\n".join(f"                    {line}" for line in event["lines"]).lstrip(),
+    "smoke": _smoke,
     "freed": lambda event: (
         f"stopped   pid {event['process']['pid']} of {event['process']['user']}: {event['process']['command']}"
     ),

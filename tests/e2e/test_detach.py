@@ -99,7 +99,7 @@ def test_a_detached_run_outlives_its_terminal_is_shown_to_others_and_tells_them_
     assert shown.code == outcome["exit_code"]
     assert shown.code in MEASURED, shown.text
     assert shown.out == detached.screen.read_text()
-    assert "run folder:" in shown.out
+    assert "report: " in shown.out
     assert driver_of(detached.folder) is None
     assert [path.name for path in place.results.iterdir()] == [detached.run_id]
 
