@@ -215,7 +215,7 @@ class TestCompare:
         assert [point["concurrency"] for point in done["arms"]["eagle3"]["points"]] == [1, 4, 16]
 
     def test_a_run_is_not_compared_with_itself_by_whatever_name(self, good, tmp_path):
-        done = dynspec(tmp_path, "compare", good.run_id, good.folder)
+        done = dynspec(tmp_path, "compare", good.run_id, str(good.folder))
         assert done.returncode == 2
         assert "are one run" in done.stderr
 
