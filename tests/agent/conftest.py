@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import py_compile
 import signal
 import stat
 import subprocess
 import sys
 import textwrap
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -22,11 +26,40 @@ BANNER = b'BANNER = "original"\n'
 WORKER = b"import os\n\n\ndef work(x):\n    return x == 1\n"
 
 
+def with_bytecode(zipapp: bytes, folder: Path) -> bytes:
+    """The zipapp that goes up, with the bytecode of each module beside its source: these tests start it a thousand
+    times, and without it every start compiles all of it. The tests of whole runs start it as it goes up."""
+    packed = io.BytesIO(zipapp)
+    with zipfile.ZipFile(packed, "a") as archive:
+        for name in archive.namelist():
+            source = Path(archive.extract(name, folder))
+            compiled = py_compile.compile(
+                str(source),
+                cfile=f"{source}c",
+                dfile=name,
+                doraise=True,
+                invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+            )
+            archive.write(compiled, f"{name}c")
+    return packed.getvalue()
+
+
 @pytest.fixture(scope="session")
 def agent_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("agent") / pack.name()
-    path.write_bytes(pack.build_zipapp())
+    path.write_bytes(with_bytecode(pack.build_zipapp(), tmp_path_factory.mktemp("sources")))
     return path
+
+
+@pytest.fixture
+def memory_path(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is such a place: thousands of syncs, and no disk has to prove itself."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir():
+        yield tmp_path
+        return
+    with TemporaryDirectory(prefix="dynspec-", dir=memory) as folder:
+        yield Path(folder)
 
 
 class Node:

@@ -164,25 +164,23 @@ class OverlayDrill(Drill):
 
 
 @pytest.fixture
-def drill(node: Node, monkeypatch: pytest.MonkeyPatch) -> Drill:
-    monkeypatch.setenv("DYNSPEC_HOME", str(node.home))
-    return Drill(node)
+def drill(memory_path: Path, agent_file: Path, monkeypatch: pytest.MonkeyPatch) -> Drill:
+    return next(fresh_drills(memory_path, agent_file, monkeypatch))
 
 
 @pytest.fixture
-def overlay_drill(node: Node, monkeypatch: pytest.MonkeyPatch) -> Drill:
-    monkeypatch.setenv("DYNSPEC_HOME", str(node.home))
-    return OverlayDrill(node)
+def overlay_drill(memory_path: Path, agent_file: Path, monkeypatch: pytest.MonkeyPatch) -> Drill:
+    return next(fresh_drills(memory_path, agent_file, monkeypatch, OverlayDrill))
 
 
 def fresh_drills(
-    tmp_path: Path, agent_file: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Drill] = Drill
+    memory_path: Path, agent_file: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Drill] = Drill
 ) -> Iterator[Drill]:
     """One untouched node after another."""
     number = 0
     while True:
         number += 1
-        node = Node(tmp_path / str(number), agent_file)
+        node = Node(memory_path / str(number), agent_file)
         monkeypatch.setenv("DYNSPEC_HOME", str(node.home))
         yield kind(node)
 
@@ -197,10 +195,10 @@ FILE_WRITES = sorted(
 
 @pytest.mark.parametrize("name", FILE_WRITES)
 def test_a_power_cut_at_any_file_write_is_restored_to_the_byte(
-    name: str, tmp_path: Path, agent_file: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, memory_path: Path, agent_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drills = fresh_drills(tmp_path, agent_file, monkeypatch)
-    times = count_writes(next(drills).run, tmp_path / "counts").get(name, 0)
+    drills = fresh_drills(memory_path, agent_file, monkeypatch)
+    times = count_writes(next(drills).run, memory_path / "counts").get(name, 0)
     assert times > 0, f"{name} never happens in the drill"
     for edge, nth in itertools.product(EDGES, range(1, times + 1)):
         drill = next(drills)
@@ -213,12 +211,12 @@ def test_a_power_cut_at_any_file_write_is_restored_to_the_byte(
     "first_cut", ["file.replace:after:2", "file.stage:after:3", "journal.intend:after:4"]
 )
 def test_a_power_cut_during_recovery_is_recovered_in_turn(
-    first_cut: str, tmp_path: Path, agent_file: Path, monkeypatch: pytest.MonkeyPatch
+    first_cut: str, memory_path: Path, agent_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drills = fresh_drills(tmp_path, agent_file, monkeypatch)
+    drills = fresh_drills(memory_path, agent_file, monkeypatch)
     drill = next(drills)
     assert in_child(drill.run, first_cut) == KILLED
-    counts = count_writes(drill.recover, tmp_path / "counts")
+    counts = count_writes(drill.recover, memory_path / "counts")
     assert {"journal.close", "journal.restored"} <= set(counts)
     assert "file.unstage" in counts or not first_cut.startswith("file.stage")
     for name, times in counts.items():
@@ -232,10 +230,10 @@ def test_a_power_cut_during_recovery_is_recovered_in_turn(
 
 @pytest.mark.parametrize("name", OVERLAY_WRITES)
 def test_a_power_cut_at_any_write_of_an_overlay_leaves_no_overlay_and_an_untouched_package(
-    name: str, tmp_path: Path, agent_file: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, memory_path: Path, agent_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drills = fresh_drills(tmp_path, agent_file, monkeypatch, OverlayDrill)
-    times = count_writes(next(drills).run, tmp_path / "counts").get(name, 0)
+    drills = fresh_drills(memory_path, agent_file, monkeypatch, OverlayDrill)
+    times = count_writes(next(drills).run, memory_path / "counts").get(name, 0)
     assert times > 0, f"{name} never happens in the drill"
     for edge, nth in itertools.product(EDGES, range(1, times + 1)):
         drill = next(drills)

@@ -14,7 +14,7 @@ from orchestrator.agent import pack, places
 from orchestrator.agent.wire import AgentError
 from orchestrator.load import pack as load_pack
 from tests.agent.client import Client, Refused, change, sha
-from tests.agent.conftest import BANNER, Node
+from tests.agent.conftest import BANNER, Node, with_bytecode
 
 AFTER = b'BANNER = "patched"\n'
 SLEEPS = "import time\nprint('up', flush=True)\ntime.sleep(60)\n"
@@ -24,7 +24,7 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="another user needs roo
 @pytest.fixture(scope="session")
 def agent_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("agent") / pack.name()
-    path.write_bytes(pack.build_zipapp())
+    path.write_bytes(with_bytecode(pack.build_zipapp(), tmp_path_factory.mktemp("sources")))
     return path
 
 
