@@ -1,6 +1,7 @@
 # make demo       environment + the whole loop against an embedded node (loopback SSH, simulated engine)
 # make test       environment + all tests; installs sshd and a browser through apt-get where missing and possible
-# make check      ruff, mypy --strict, import floors
+# make check      ruff, mypy --strict, import floors, installed packages fit each other
+# make audit      known holes in the pinned packages; asks an advisory service, and fails where it reaches none
 # make drills     the node after kills, cuts, full disks, reboots in every phase: one matrix (CELLS='edit or swap': a part)
 # make mutants    named faults put into a copy of the tree, and the test that turns red for each
 # make soak       twelve hours of beats, a long run, ten thousand points: memory, handles and logs stay flat
@@ -12,7 +13,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help env demo test check drills mutants soak fuzz test-torch bench-ssh bench-load clean
+.PHONY: help env demo test check audit drills mutants soak fuzz test-torch bench-ssh bench-load clean
 .DEFAULT_GOAL := help
 
 help:
@@ -41,6 +42,13 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pip check
+
+audit:
+	@# An environment of its own: what audits is no part of what is audited.
+	$(PYTHON) -m venv .cache/audit
+	.cache/audit/bin/python -m pip install -q --disable-pip-version-check 'pip-audit>=2.9'
+	.cache/audit/bin/pip-audit --strict --no-deps --disable-pip --progress-spinner off -r constraints.txt
 
 drills: $(STAMP)
 	@tests/need_packages.sh
