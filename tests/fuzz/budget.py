@@ -15,7 +15,7 @@ ONE_INPUT_S = 10.0  # a parser that takes longer over one input hangs
 
 
 def fuzzed(share: float = 1.0) -> settings:
-    """Settings for one parser. `share` below 1 is for inputs that each cost a process or a disk."""
+    """Settings for one parser. Where several tests feed the same parser, their shares add up to one."""
     return settings(
         max_examples=max(10, int(ASKED * share)),
         deadline=timedelta(seconds=ONE_INPUT_S),

@@ -62,7 +62,7 @@ def test_a_line_beyond_the_limit_is_refused_and_the_next_one_is_answered(node: N
     assert client.ask("hello")["pid"] == client.process.pid
 
 
-@fuzzed()
+@fuzzed(0.4)
 @given(
     line=st.binary(max_size=200).map(lambda data: data.replace(b"\n", b""))
     | json_values().map(lambda value: json.dumps(value).encode())
@@ -134,7 +134,7 @@ def requests(node: Node) -> dict[str, Json]:
     return {verb: known.get(verb, general) for verb in sorted(set(verbs.VERBS) - verbs.FORWARDED)}
 
 
-@fuzzed(0.5)
+@fuzzed(0.3)
 @given(drawn=st.data())
 def test_odd_arguments_get_one_reply_and_change_nothing(
     node: Node, client: Client, drawn: st.DataObject
@@ -195,7 +195,7 @@ def deeds(node: Node) -> dict[str, Json]:
     return {verb: known.get(verb, {}) for verb in sorted(verbs.FORWARDED - {"restore"})}
 
 
-@fuzzed(0.5)
+@fuzzed(0.3)
 @given(drawn=st.data())
 def test_odd_deeds_are_refused_in_words_and_the_guardian_lives(
     node: Node, run: Client, drawn: st.DataObject

@@ -62,19 +62,19 @@ def read(text: str, *words: str) -> None:
     assert again.experiment.arms == checked.experiment.arms, "what is kept of it means something else"
 
 
-@fuzzed()
+@fuzzed(0.3)
 @given(st.one_of(texts(), texts_of("abc:-[]{}#&*!|>'\"%@`\n\t ,?~0123", 200)))
 def test_any_text_is_read_or_refused_in_words(text: str) -> None:
     read(text)
 
 
-@fuzzed()
+@fuzzed(0.4)
 @given(damaged(FILES, PIECES))
 def test_a_damaged_experiment_is_read_or_refused_in_words(text: str) -> None:
     read(text)
 
 
-@fuzzed(0.5)
+@fuzzed(0.3)
 @given(with_odd_values(TREES))
 def test_an_experiment_with_odd_values_is_read_or_refused_in_words(tree: object) -> None:
     text = as_yaml(tree)

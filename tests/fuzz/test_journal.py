@@ -195,7 +195,7 @@ def lines_of(records: list[Any]) -> bytes:
     return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
 
-@fuzzed()
+@fuzzed(0.2)
 @given(data=st.binary(max_size=200) | st.sampled_from([b"", b"\n", b"\0" * 4096, *LINES[:6], *RUBBISH]))
 def test_garbage_is_dirty_and_touches_nothing(world: World, data: bytes) -> None:
     assume(b"close" not in data)  # a journal whose last line closes it is over, whatever stands before
@@ -203,7 +203,7 @@ def test_garbage_is_dirty_and_touches_nothing(world: World, data: bytes) -> None
     assert world.file_states() == ("after", "new")
 
 
-@fuzzed()
+@fuzzed(0.4)
 @given(drawn=st.data())
 def test_a_damaged_journal_touches_only_what_the_run_changed(world: World, drawn: st.DataObject) -> None:
     recover_files(
@@ -211,7 +211,7 @@ def test_a_damaged_journal_touches_only_what_the_run_changed(world: World, drawn
     )
 
 
-@fuzzed()
+@fuzzed(0.3)
 @given(drawn=st.data())
 def test_records_with_odd_values_touch_only_what_the_run_changed(world: World, drawn: st.DataObject) -> None:
     bystander = procs.identity_of(world.bystander.pid)
@@ -228,7 +228,7 @@ def test_records_with_odd_values_touch_only_what_the_run_changed(world: World, d
     recover_files(world, lines_of(records) if isinstance(records, list) else lines_of([records]))
 
 
-@fuzzed(0.5)
+@fuzzed(0.1)
 @given(drawn=st.data())
 def test_records_in_another_order_touch_only_what_the_run_changed(world: World, drawn: st.DataObject) -> None:
     recover_files(world, lines_of(drawn.draw(st.permutations([*world.records, *HOSTILE[:3]]))))

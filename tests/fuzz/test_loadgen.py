@@ -112,13 +112,13 @@ def record_of(raw: bytes, endpoint: str, cuts: list[int]) -> dict[str, Any]:
     return record
 
 
-@fuzzed()
+@fuzzed(0.6)
 @given(damaged(WHOLE, PIECES), st.sampled_from(list(EVENTS)), st.lists(st.integers(0, 5000), max_size=6))
 def test_a_damaged_answer_is_a_record(raw: bytes, endpoint: str, cuts: list[int]) -> None:
     record_of(raw, endpoint, cuts)
 
 
-@fuzzed()
+@fuzzed(0.5)
 @given(damaged(WHOLE, PIECES), st.lists(st.integers(0, 5000), max_size=8))
 def test_where_the_reads_ended_changes_nothing_but_the_stamps(raw: bytes, cuts: list[int]) -> None:
     whole, cut = received(raw, []), received(raw, cuts)
@@ -128,7 +128,7 @@ def test_where_the_reads_ended_changes_nothing_but_the_stamps(raw: bytes, cuts: 
     assert whole.framing.status == cut.framing.status or whole.failure or cut.failure
 
 
-@fuzzed()
+@fuzzed(0.4)
 @given(st.sampled_from(list(EVENTS)), st.data())
 def test_odd_events_are_a_record(endpoint: str, drawn: st.DataObject) -> None:
     events = drawn.draw(with_odd_values([EVENTS[endpoint]]))
@@ -136,7 +136,7 @@ def test_odd_events_are_a_record(endpoint: str, drawn: st.DataObject) -> None:
     record_of(chunked(body, 4000), endpoint, [])
 
 
-@fuzzed()
+@fuzzed(0.5)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_framed_or_refused(raw: bytes) -> None:
     framing = Framing()

@@ -51,13 +51,13 @@ def look(text: str) -> None:
     holders.facts(picture._replace(processes=picture.processes[:3]), {}, [0])
 
 
-@fuzzed()
+@fuzzed(0.7)
 @given(damaged(XML, PIECES))
 def test_a_damaged_picture_of_the_gpus_is_read_or_unreadable(text: str) -> None:
     look(text)
 
 
-@fuzzed()
+@fuzzed(0.3)
 @given(texts().map(lambda text: f"<nvidia_smi_log>{text}</nvidia_smi_log>") | texts())
 def test_any_text_of_the_tool_is_read_or_unreadable(text: str) -> None:
     look(text)

@@ -74,19 +74,19 @@ def try_diff(text: str) -> None:
         assert after != TEXT or any(hunk.before != hunk.after for hunk in file.hunks)
 
 
-@fuzzed()
+@fuzzed(0.7)
 @given(damaged([DIFF], [*MARKS, *ODD_TEXTS]))
 def test_a_damaged_diff_is_applied_whole_or_refused(text: str) -> None:
     try_diff(text)
 
 
-@fuzzed()
+@fuzzed(0.3)
 @given(texts() | texts_of("@-+ ,019ab\n\\/", 120))
 def test_any_text_is_a_diff_or_refused(text: str) -> None:
     try_diff(text)
 
 
-@fuzzed()
+@fuzzed(0.5)
 @given(damaged(SHORTER, PIECES) | texts())
 def test_a_damaged_manifest_is_read_or_refused_in_words(text: str) -> None:
     try_manifest(text)
