@@ -38,8 +38,13 @@ def edit_of(version: str, path: str):
     return next(edit for edit in built(version).edits if edit.path == path)
 
 
+@functools.cache
+def parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
 def function_in(text: str, klass: str, name: str) -> ast.FunctionDef:
-    body = next(n for n in ast.parse(text).body if isinstance(n, ast.ClassDef) and n.name == klass).body
+    body = next(n for n in parsed(text).body if isinstance(n, ast.ClassDef) and n.name == klass).body
     return next(n for n in body if isinstance(n, ast.FunctionDef) and n.name == name)
 
 
@@ -168,7 +173,7 @@ def test_the_switch_answers_before_sglang_logs_all_its_arguments(version):
 
 
 def dataclass_fields(text: str, name: str) -> set[str]:
-    node = next(n for n in ast.parse(text).body if isinstance(n, ast.ClassDef) and n.name == name)
+    node = next(n for n in parsed(text).body if isinstance(n, ast.ClassDef) and n.name == name)
     return {s.target.id for s in node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)}
 
 
@@ -228,21 +233,21 @@ def test_every_import_of_the_runtime_finds_its_name(version):
 def _defines(version: str, module: str, name: str) -> bool:
     base = wheel_tree(version) / Path(*module.split(".")[1:])
     if base.is_dir():
-        return (base / f"{name}.py").is_file() or _binds(base / "__init__.py", name)
-    return _binds(base.with_suffix(".py"), name)
+        return (base / f"{name}.py").is_file() or name in _bound_in(base / "__init__.py")
+    return name in _bound_in(base.with_suffix(".py"))
 
 
-def _binds(file: Path, name: str) -> bool:
+@functools.cache
+def _bound_in(file: Path) -> set[str]:
+    names = set()
     for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
-            return True
-        if isinstance(node, ast.ImportFrom | ast.Import) and any(
-            (a.asname or a.name) == name for a in node.names
-        ):
-            return True
-        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store):
-            return True
-    return False
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            names |= {a.asname or a.name for a in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
 
 
 @pytest.fixture(scope="module")
