@@ -9,7 +9,7 @@ from . import args, backup, bytecode, durable, files, places, restore
 from .files import Found
 from .journal import Journal
 from .story import Backup
-from .wire import AgentError, Message, sha256_hex, unpack_text
+from .wire import AgentError, Message, listed, sha256_hex, unpack_text
 
 _SPACE_MARGIN_BYTES = 1024 * 1024
 
@@ -128,20 +128,8 @@ def _plan(journal: Journal, wanted: List[Wanted]) -> "tuple[List[Change], List[s
         else:
             strange.append({"path": item.path, "expected": item.before_sha256, "found": current})
     if strange:
-        raise _changed_error(strange)
+        raise files.changed_error(strange)
     return changes, kept
-
-
-def _changed_error(strange: List[Message]) -> AgentError:
-    lines = [
-        "{path} is {0}, expected {1}".format(
-            files.short(item["found"]), files.short(item["expected"]), **item
-        )
-        for item in strange
-    ]
-    return AgentError(
-        "changed", "not the bytes this patch set was made for: " + "; ".join(lines), files=strange
-    )
 
 
 def _allowed(journal: Journal, item: Wanted) -> "set[Optional[str]]":
@@ -150,7 +138,7 @@ def _allowed(journal: Journal, item: Wanted) -> "set[Optional[str]]":
     if old is None:
         return {item.before_sha256}
     if old.sha256 != item.before_sha256:
-        raise _changed_error([{"path": item.path, "expected": item.before_sha256, "found": old.sha256}])
+        raise files.changed_error([{"path": item.path, "expected": item.before_sha256, "found": old.sha256}])
     return {old.sha256} | journal.story.intended.get(item.path, set())
 
 
@@ -173,7 +161,7 @@ def _check_writable(changes: List[Change], prefixes: List[str]) -> None:
             problems.append({"path": change.path, "why": why})
     if problems:
         lines = ["{path}: {why}".format(**problem) for problem in problems]
-        raise AgentError("not_writable", "cannot replace " + "; ".join(lines), files=problems)
+        raise AgentError("not_writable", listed("cannot replace", lines), files=problems)
 
 
 def _check_space(journal: Journal, changes: List[Change]) -> None:
@@ -201,7 +189,7 @@ def _check_space(journal: Journal, changes: List[Change]) -> None:
 def _replace(change: Change, staged: Dict[str, str]) -> None:
     current = files.digest(files.look(change.path))
     if current != files.digest(change.found):
-        raise _changed_error(
+        raise files.changed_error(
             [{"path": change.path, "expected": files.digest(change.found), "found": current}]
         )
     if change.after is None:

@@ -12,7 +12,7 @@ from . import durable, files, places, pristine
 from .files import Found
 from .journal import Journal
 from .story import Backup
-from .wire import AgentError
+from .wire import AgentError, listed
 
 
 def folders_of(journal: Journal) -> List[str]:
@@ -69,13 +69,11 @@ def read_copy(journal: Journal, backup: Backup) -> Optional[bytes]:
         if data is not None:
             return data
         lost.append("{} ({})".format(copy, state))
-    raise AgentError(
-        "dirty",
-        "no backup of {} is left: {}. It must have the sha256 {} again{}; after that, restore closes the run".format(
-            backup.path, ", ".join(lost), backup.sha256, _way_back(backup.path)
-        ),
-        files=[backup.path],
+    way = "it must have the sha256 {} again{}; after that, restore closes the run".format(
+        backup.sha256, _way_back(backup.path)
     )
+    head = "no backup of {} is left".format(backup.path)
+    raise AgentError("dirty", listed(head, [*lost, way]), files=[backup.path])
 
 
 def copies_of(journal: Journal, backup: Backup) -> List[str]:

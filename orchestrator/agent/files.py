@@ -15,7 +15,7 @@ from typing import Iterable, List, NamedTuple, Optional, Union
 
 from . import durable
 from .story import Backup
-from .wire import AgentError, sha256_hex
+from .wire import AgentError, Message, listed, sha256_hex
 
 _FS_IOC_GETFLAGS = 0x80086601
 _IMMUTABLE_OR_APPEND_ONLY = 0x10 | 0x20
@@ -61,6 +61,15 @@ def digest(found: Optional[Found]) -> Optional[str]:
 
 def short(sha256: Optional[str]) -> str:
     return "absent" if sha256 is None else sha256[:12]
+
+
+def changed_error(strange: List[Message]) -> AgentError:
+    """`strange`: {path, expected, found}, digests or None for no such file."""
+    lines = [
+        "{path} is {0}, expected {1}".format(short(item["found"]), short(item["expected"]), **item)
+        for item in strange
+    ]
+    return AgentError("changed", listed("not the bytes this patch set was made for", lines), files=strange)
 
 
 def why_not_writable(path: str, found: Optional[Found]) -> Optional[str]:

@@ -101,7 +101,8 @@ def main(command: str, words: List[str]) -> int:
             _report(error.details["recovered"])
         _say("{}: {}".format(error.code, error.message))
         for problem in error.details.get("files", []):
-            _say_problem(problem)
+            if isinstance(problem, dict):  # the message has named each file
+                _say_ways_out(problem)
         return DIRTY if error.code == "dirty" else REFUSED
     _report(done["recovered"])
     return CLEAN
@@ -121,15 +122,11 @@ def _report(recovered: List[Message]) -> None:
             _say("  it still holds a patch of dynspec: " + path)
 
 
-def _say_problem(problem: "Message | str") -> None:
-    if isinstance(problem, str):
-        return _say("  " + problem)
-    _say("  {path}: {why}".format(**problem))
+def _say_ways_out(problem: Message) -> None:
     if problem.get("kind") == "foreign":
-        _say("    to keep it as it is: restore --keep-foreign")
+        _say("  to keep {path} as it is: restore --keep-foreign".format(**problem))
         if problem.get("original"):
-            _say("    to have the original back: cp {original} {path}, then restore".format(**problem))
-    return None
+            _say("  to have the original back: cp {original} {path}, then restore".format(**problem))
 
 
 def _status() -> int:

@@ -162,13 +162,7 @@ def _check(overlay: Overlay, wanted: List[Wanted]) -> None:
         if files.digest(found) != item.before_sha256:
             strange.append({"path": item.path, "expected": item.before_sha256, "found": files.digest(found)})
     if strange:
-        text = "; ".join(
-            "{path} is {0}, expected {1}".format(
-                files.short(item["found"]), files.short(item["expected"]), **item
-            )
-            for item in strange
-        )
-        raise AgentError("changed", "not the bytes this patch set was made for: " + text, files=strange)
+        raise files.changed_error(strange)
 
 
 def _looked(overlay: Overlay, item: Wanted) -> Message:

@@ -12,7 +12,7 @@ from . import bytecode, durable, files, overlay
 from .files import Found
 from .journal import Journal
 from .story import Backup, Story
-from .wire import AgentError, Message
+from .wire import AgentError, Message, listed
 
 _PATCH_MARK = re.compile(rb"#[^\n]*dynspec:\w")  # the comment of every inserted block
 
@@ -181,9 +181,9 @@ def verify(journal: Journal) -> List[Message]:
 
 
 def dirty_error(problems: List[Problem]) -> AgentError:
-    lines = "; ".join("{}: {}".format(problem.path, problem.why) for problem in problems)
+    lines = ["{}: {}".format(problem.path, problem.why) for problem in problems]
     return AgentError(
         "dirty",
-        "not everything could be put back: " + lines,
+        listed("not everything could be put back", lines),
         files=[problem._asdict() for problem in problems],
     )

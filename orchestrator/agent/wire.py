@@ -12,7 +12,7 @@ import struct
 import threading
 import traceback
 import zlib
-from typing import Any, BinaryIO, Dict, Iterator, List
+from typing import Any, BinaryIO, Dict, Iterator, List, Sequence
 
 PROTOCOL = 1
 SEND_TIMEOUT_S = 5
@@ -83,13 +83,20 @@ def error_from_json(data: Message) -> AgentError:
     )
 
 
+def listed(head: str, items: Sequence[str]) -> str:
+    """`head: item`; of several each on a line of its own, since they hold paths."""
+    if len(items) == 1:
+        return "{}: {}".format(head, items[0])
+    return "\n".join(["{}:".format(head), *("  " + item.replace("\n", "\n  ") for item in items)])
+
+
 def all_of(problems: List[AgentError], **details: Any) -> AgentError:
     """Several problems as one `dirty` error."""
     for problem in problems:
         for name, value in problem.details.items():
             both = name in details and isinstance(details[name], list) and isinstance(value, list)
             details[name] = details[name] + value if both else value
-    return AgentError("dirty", "; ".join(problem.message for problem in problems), **details)
+    return AgentError("dirty", "\n".join(problem.message for problem in problems), **details)
 
 
 def encode(message: Message) -> bytes:

@@ -111,7 +111,7 @@ def test_restore_refuses_a_foreign_file_restores_the_others_and_names_it(node: N
     dirty = node.by_hand("restore")
     assert dirty.returncode == 70
     assert f"cp {node.workdir}/run-1/backup/{sha(BANNER)} {node.banner}, then restore" in dirty.stdout
-    assert "to keep it as it is: restore --keep-foreign" in dirty.stdout
+    assert f"to keep {node.banner} as it is: restore --keep-foreign" in dirty.stdout
     (told,) = node.client().ask("status")["journals"]
     assert told["files_changed"] == [str(node.banner)]
     backups = list((node.workdir / "run-1" / "backup").iterdir())
