@@ -27,7 +27,15 @@ SCHEMA = 1
 DIGEST = "records_sha256"  # of a point's records, in its meta file
 META, RECORDS = ".meta.json", ".jsonl"  # the two files of a point
 _POINT_NAME = re.compile(r"point-(\d+)-c(\d+)\.meta\.json$")
-PLAN, LOCK_FILE, OUTCOME = "plan.json", "experiment.lock.yaml", "outcome.json"
+LOCK_FILE, PLAN, FACTS, EVENTS = "experiment.lock.yaml", "plan.json", "facts.json", "events.jsonl"
+SUMMARY, GATE, OUTCOME = "summary.json", "gate.json", "outcome.json"
+# Of one boot.
+SERVER_LOG, PACKED_LOG, SERVER_INFO, GPU_SAMPLES = (
+    "server.log",
+    "server.log.gz",
+    "server_info.json",
+    "gpu.csv",
+)
 
 
 @dataclass(frozen=True)
@@ -68,13 +76,41 @@ def utc_now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
+def replace_file(path: Path, raw: bytes) -> None:
+    """Atomic: temp file beside it, fsync, rename."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """Empty for whatever is no JSON object, for who says so (`records.damage`)."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def from_here(path: Path) -> Path:
+    """Relative to the working folder where it lies below: what is shown or passed on should not name more."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
 class RunStore:
     """Writes and reads one run folder. Every text passes `redact` first."""
 
     def __init__(self, folder: Path, redact: Redactor | None = None) -> None:
         self.folder = folder
         self.redact = redact or Redactor({})
-        self._events = folder / "events.jsonl"
+        self._events = folder / EVENTS
 
     @property
     def run_id(self) -> str:
@@ -93,7 +129,7 @@ class RunStore:
         for folder in (results / run, Path(run)):
             if any((folder / name).is_file() for name in (PLAN, LOCK_FILE)):  # one of them may be lost
                 return cls(folder.resolve(), redact)
-        known = sorted(path.parent.name for path in results.glob("*/plan.json"))[-3:]
+        known = sorted(path.parent.name for path in results.glob(f"*/{PLAN}"))[-3:]
         raise UsageError(
             f"no run folder {run!r} under {results}",
             help=f"latest runs: {', '.join(known)}"
@@ -103,7 +139,6 @@ class RunStore:
 
     # -- writing -----------------------------------------------------------------------------------------
     def write(self, relative: str, text: str) -> Path:
-        """Atomic: temp file beside it, fsync, rename."""
         return self.write_bytes(relative, self.redact(text).encode())
 
     def write_json(self, relative: str, value: Mapping[str, Any]) -> Path:
@@ -113,16 +148,7 @@ class RunStore:
     def write_bytes(self, relative: str, raw: bytes) -> Path:
         path = self.folder / relative
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(raw)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        replace_file(path, raw)
         return path
 
     def event(self, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,7 +204,7 @@ class RunStore:
         return found
 
     def section_left(self, relative: str, key: str) -> dict[str, Any]:
-        """The same, empty where it is lost, for who says so (`runner.damage`)."""
+        """The same, empty where it is lost, for who says so (`records.damage`)."""
         try:
             return self.section(relative, key)
         except UsageError:
@@ -187,7 +213,7 @@ class RunStore:
     def points(self) -> Iterator[StoredPoint]:
         """Finished points, in order of arm, boot and sweep position. Unreadable ones are left out."""
         found = []
-        for path in self.folder.glob("arms/*/boot-*/point-*.meta.json"):
+        for path in self.folder.glob(f"arms/*/boot-*/point-*{META}"):
             match = _POINT_NAME.search(path.name)
             records = path.with_name(path.name.replace(META, RECORDS))
             if match is None or not records.is_file():

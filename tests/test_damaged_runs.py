@@ -6,13 +6,13 @@ from html import unescape
 import pytest
 
 from orchestrator.errors import UsageError
+from orchestrator.records.begun import begun_experiment
+from orchestrator.records.damage import damage
+from orchestrator.records.gating import setup_of_run
+from orchestrator.records.info import is_simulated
+from orchestrator.records.results import write_reports
+from orchestrator.records.summary import make_summary
 from orchestrator.report import html, terminal
-from orchestrator.runner.damage import damage
-from orchestrator.runner.gating import setup_of_run
-from orchestrator.runner.results import write_reports
-from orchestrator.runner.resume import begun_experiment
-from orchestrator.runner.run_info import is_simulated
-from orchestrator.runner.run_summary import make_summary
 from tests.run_folders import write_run
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from orchestrator.cli import main
 from orchestrator.model.result import Outcome
-from orchestrator.runner.gating import good_runs, pointer, remember_good
-from orchestrator.runner.results import conclude, keep_as_good, write_reports
-from orchestrator.runner.resume import begun_experiment
+from orchestrator.records.begun import begun_experiment
+from orchestrator.records.gating import good_runs, pointer, remember_good
+from orchestrator.records.results import conclude, keep_as_good, write_reports
 from orchestrator.store import RunStore
 from tests.run_folders import plain_rate
 from tests.run_folders import write_run as write_records

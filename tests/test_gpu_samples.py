@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.analysis.trace import gpu_window
-from orchestrator.runner.gpu_samples import GpuSamples
+from orchestrator.records.gpu_samples import GpuSamples
 
 HEAD = "utc_s,elapsed_s,foreign_pids,xids,index,clocks_event_reasons.active\n"
 

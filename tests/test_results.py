@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from orchestrator.model.result import Outcome
+from orchestrator.records.begun import begun_experiment
+from orchestrator.records.boots import failed_boots
+from orchestrator.records.info import run_info
+from orchestrator.records.results import claim_error, conclude, write_reports
+from orchestrator.records.summary import make_summary
 from orchestrator.report import html
-from orchestrator.runner.results import claim_error, conclude, write_reports
-from orchestrator.runner.resume import begun_experiment
-from orchestrator.runner.run_info import failed_boots, run_info
-from orchestrator.runner.run_summary import make_summary
 from orchestrator.store import RunStore
 from tests.run_folders import write_run
 

@@ -16,14 +16,15 @@ from orchestrator.errors import DoesNotFit, NodeBusy, UsageError
 from orchestrator.load.prompts import digest_of
 from orchestrator.model.experiment import Arm, Prompts
 from orchestrator.model.plan import Plan
+from orchestrator.records.begun import begun_experiment
+from orchestrator.records.kept import look
+from orchestrator.records.lockfile import stored_lock
+from orchestrator.records.sameness import changes
+from orchestrator.records.served import stored_plan
 from orchestrator.redact import Redactor
-from orchestrator.runner.kept import look
-from orchestrator.runner.lockfile import stored_lock
 from orchestrator.runner.options import RunOptions
-from orchestrator.runner.resume import Resumed, begun_experiment, resume
+from orchestrator.runner.resume import Resumed, resume
 from orchestrator.runner.runlock import FILE_NAME, Driver, RunLock, driver_of
-from orchestrator.runner.sameness import changes
-from orchestrator.runner.served import stored_plan
 from orchestrator.store import RunStore
 from tests.run_folders import write_run
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from orchestrator.model.experiment import Arm
 from orchestrator.model.plan import Plan, WorkerPath
 from orchestrator.model.result import PointResult
+from orchestrator.records.served import SHARED_KEY, Home, home_of, served_arms, shared_arms, stored_plan
 from orchestrator.redact import Redactor
-from orchestrator.runner.served import SHARED_KEY, Home, home_of, served_arms, shared_arms, stored_plan
 from orchestrator.store import RunStore
 from tests.plan_cases import experiment
 

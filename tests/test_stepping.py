@@ -11,10 +11,10 @@ from orchestrator.analysis.stepping import Steady, Stepping
 from orchestrator.analysis.summary import summarise
 from orchestrator.analysis.switching import ResumePenalty
 from orchestrator.model.result import PointResult, RunInfo
+from orchestrator.records.begun import begun_experiment
+from orchestrator.records.summary import make_summary
 from orchestrator.report import html, markdown, terminal
 from orchestrator.report.answer import supporting
-from orchestrator.runner.resume import begun_experiment
-from orchestrator.runner.run_summary import make_summary
 from orchestrator.store import RunStore
 from tests.report.example_runs import ARMS
 from tests.run_folders import write_run

@@ -37,9 +37,9 @@ def compare(
     """
     from orchestrator.analysis.compare import compare_runs, require_like
     from orchestrator.cli.compare_text import comparison_json, comparison_lines
-    from orchestrator.runner.gating import setup_of_run
-    from orchestrator.runner.resume import begun_experiment
-    from orchestrator.runner.run_summary import make_summary
+    from orchestrator.records.begun import begun_experiment
+    from orchestrator.records.gating import setup_of_run
+    from orchestrator.records.summary import make_summary
     from orchestrator.store import RunStore
 
     name = _known(metric)
@@ -90,8 +90,8 @@ def gate(
     A run that passes becomes last-good. The first run of an experiment on a host has no reference: look at it, then
     take it as one with --accept.
     """
-    from orchestrator.runner.gating import require_finished
-    from orchestrator.runner.resume import begun_experiment
+    from orchestrator.records.begun import begun_experiment
+    from orchestrator.records.gating import require_finished
     from orchestrator.store import RunStore
 
     store = RunStore.open(results, run)
@@ -103,14 +103,15 @@ def gate(
 
 def _gate(store: RunStore, experiment: Experiment, rule: Gate, as_json: bool) -> int:
     from orchestrator.analysis.gate import gate_json
+    from orchestrator.records.gating import gate_run, remember_good
+    from orchestrator.records.results import claim_error
+    from orchestrator.records.summary import make_summary
     from orchestrator.report.gate_text import gate_lines
-    from orchestrator.runner.gating import gate_run, remember_good
-    from orchestrator.runner.results import claim_error
-    from orchestrator.runner.run_summary import make_summary
+    from orchestrator.store import GATE
 
     summary = make_summary(store, experiment)
     result = gate_run(store, experiment, summary, rule)
-    store.write_json("gate.json", gate_json(result))
+    store.write_json(GATE, gate_json(result))
     error = result.error() or claim_error(summary)
     if as_json:
         print(json.dumps(gate_json(result)))
@@ -123,9 +124,9 @@ def _gate(store: RunStore, experiment: Experiment, rule: Gate, as_json: bool) ->
 
 
 def _accept(store: RunStore, experiment: Experiment, as_json: bool) -> int:
-    from orchestrator.runner.gating import remember_good
-    from orchestrator.runner.results import claim_error
-    from orchestrator.runner.run_summary import make_summary
+    from orchestrator.records.gating import remember_good
+    from orchestrator.records.results import claim_error
+    from orchestrator.records.summary import make_summary
 
     error = claim_error(make_summary(store, experiment))
     if error is not None:

@@ -14,32 +14,31 @@ from orchestrator.cli.screen import event_text
 from orchestrator.errors import DynspecError, UsageError
 from orchestrator.model.experiment import Experiment
 from orchestrator.plain_text import clean
+from orchestrator.records.begun import begun_experiment
 from orchestrator.redact import Redactor
 from orchestrator.remote.node import Node
 from orchestrator.runner.node_paths import server_log
 from orchestrator.runner.options import resolve_secrets
 from orchestrator.runner.prepare import connect
-from orchestrator.runner.resume import begun_experiment
-from orchestrator.store import RunStore
+from orchestrator.store import EVENTS, PACKED_LOG, SERVER_LOG, RunStore
 
 _POLL_S = 0.5
 _TAIL_BYTES = 1 << 16
 _FIRST_BYTES = 4096
-LOG_NAMES = ("server.log", "server.log.gz")
 
 
 def server_log_text(store: RunStore, arm: str, boot: int) -> str:
     """The collected log of one boot. Raises UsageError naming the boots that there are."""
     import gzip
 
-    for name in LOG_NAMES:
+    for name in (SERVER_LOG, PACKED_LOG):
         path = store.folder / store.boot_path(arm, boot, name)
         if path.is_file():
             data = gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes()
             return data.decode("utf-8", "replace")
     there = sorted(
         f"--arm {path.parent.parent.name} --boot {path.parent.name.removeprefix('boot-')}"
-        for name in LOG_NAMES
+        for name in (SERVER_LOG, PACKED_LOG)
         for path in store.folder.glob(f"arms/*/boot-*/{name}")
     )
     hint = (
@@ -54,7 +53,7 @@ class EventPrinter:
     """Prints lines of events.jsonl that were not printed yet. `current`: the boot whose server runs, if any."""
 
     def __init__(self, store: RunStore, *, as_json: bool) -> None:
-        self._path = store.folder / "events.jsonl"
+        self._path = store.folder / EVENTS
         self._as_json = as_json
         self._offset = 0
         self._began: datetime | None = None

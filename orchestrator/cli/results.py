@@ -33,9 +33,9 @@ def report(
 
     summary.json, summary.csv, bench_serving.jsonl and the experiment's report formats are written always.
     """
+    from orchestrator.records.begun import begun_experiment
+    from orchestrator.records.results import write_reports
     from orchestrator.report import markdown
-    from orchestrator.runner.results import write_reports
-    from orchestrator.runner.resume import begun_experiment
     from orchestrator.store import RunStore
 
     store = RunStore.open(results, run)

@@ -18,6 +18,7 @@ from orchestrator.model.experiment import Experiment
 from orchestrator.model.result import RunInfo
 from orchestrator.runner.events import Listener
 from orchestrator.runner.session import Finished
+from orchestrator.store import SUMMARY
 
 SCREEN_FILE = "screen.log"  # of a run folder: what a detached controller shows
 _PROGRESS_EVERY_S = 10.0
@@ -184,7 +185,7 @@ _WRITERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 def report_path(folder: Path) -> Path:
     """The file that a person opens."""
-    found = [folder / name for name in ("report.html", "report.md", "summary.json")]
+    found = [folder / name for name in ("report.html", "report.md", SUMMARY)]
     return next(path for path in found if path.is_file())
 
 

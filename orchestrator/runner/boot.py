@@ -12,16 +12,16 @@ from orchestrator.errors import PhaseFailed, RemoteError
 from orchestrator.load.point import read_records
 from orchestrator.model.experiment import Arm, Experiment
 from orchestrator.model.plan import Canary, RunPoint, SwitchThreshold
+from orchestrator.records.points import measured
+from orchestrator.records.served import SHARED_KEY
 from orchestrator.remote.node import Node
 from orchestrator.remote.replies import LoadReply, ServerState
 from orchestrator.runner.events import Events
-from orchestrator.runner.here import load_from_here
 from orchestrator.runner.loading import Loads
+from orchestrator.runner.local_load import load_from_here
 from orchestrator.runner.readiness import Failed, Ready, Sight, exit_words, judge
-from orchestrator.runner.results import measured
-from orchestrator.runner.served import SHARED_KEY
 from orchestrator.runner.switching import switch_threshold
-from orchestrator.store import RunStore
+from orchestrator.store import SERVER_INFO, RunStore
 
 _POLL_S = 0.5
 _LINE_CHARS = 300  # of a log line in a message; a server prints its hundreds of arguments in one
@@ -73,7 +73,7 @@ class Boot:
                 self.events.emit("loading", arm=self.arm.name, boot=self.number, text=shown)
             time.sleep(_POLL_S)
         info = self.server_info()
-        self.store.write_json(self.store.boot_path(self.arm.name, self.number, "server_info.json"), info)
+        self.store.write_json(self.store.boot_path(self.arm.name, self.number, SERVER_INFO), info)
 
     def _look(self) -> Sight:
         state = self.node.server()

@@ -16,7 +16,7 @@ from orchestrator.remote.node import Node
 from orchestrator.runner.events import Events
 from orchestrator.runner.node_paths import gpu_csv, server_log
 from orchestrator.runner.sampling import sampled_boots
-from orchestrator.store import RunStore
+from orchestrator.store import GPU_SAMPLES, SERVER_LOG, RunStore
 
 _TRIES = 3
 
@@ -73,12 +73,12 @@ class Collecting:
         for arm, boot in boots:
             yield (
                 server_log(workdir, self.store.run_id, arm, boot),
-                self.store.boot_path(arm, boot, "server.log"),
+                self.store.boot_path(arm, boot, SERVER_LOG),
             )
             if (arm, boot) in sampled:
                 yield (
                     gpu_csv(workdir, self.store.run_id, arm, boot),
-                    self.store.boot_path(arm, boot, "gpu.csv"),
+                    self.store.boot_path(arm, boot, GPU_SAMPLES),
                 )
 
     def _one(self, remote: str, local: str) -> bool:

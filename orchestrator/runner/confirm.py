@@ -8,7 +8,7 @@ from orchestrator.model.plan import WorkerPath
 from orchestrator.model.speculation import whole
 from orchestrator.remote.node import Node
 from orchestrator.runner.boot import Boot
-from orchestrator.store import plain
+from orchestrator.store import SERVER_INFO, plain
 
 KEY = "worker_seen"  # in server_info.json
 _BLOCK_BYTES = 1 << 20
@@ -26,7 +26,7 @@ def confirm_worker(boot: Boot, predicted: WorkerPath, log: str) -> None:
     boot.events.emit("worker", arm=boot.arm.name, boot=boot.number, **told)
     if problem:
         boot.events.emit("warning", text=f"arm {boot.arm.name}, boot {boot.number}: {problem}")
-    path = boot.store.boot_path(boot.arm.name, boot.number, "server_info.json")
+    path = boot.store.boot_path(boot.arm.name, boot.number, SERVER_INFO)
     boot.store.write_json(path, {**boot.store.read_json(path), KEY: told})
 
 

@@ -9,8 +9,9 @@ from orchestrator.errors import DynspecError, NodeDirty, NothingToClaim, PhaseFa
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.result import Outcome, RunInfo
 from orchestrator.plain_text import os_words
+from orchestrator.records.events import boot_order
+from orchestrator.records.results import conclude, keep_as_good, write_reports
 from orchestrator.runner.events import Events
-from orchestrator.runner.results import boot_order, conclude, keep_as_good, write_reports
 from orchestrator.store import OUTCOME, RunStore, utc_now
 
 

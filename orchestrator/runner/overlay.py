@@ -16,7 +16,7 @@ from orchestrator.runner.boot import Boot
 from orchestrator.runner.confirm import KEY as WORKER_KEY
 from orchestrator.runner.fitting import UNKNOWN_RUN
 from orchestrator.runner.options import public_env
-from orchestrator.store import plain
+from orchestrator.store import SERVER_INFO, plain
 
 KEY = "overlay_seen"  # in server_info.json
 _HELP = "node.cwd may be another folder; node.patch_mode: in_place patches the installed files instead"
@@ -70,7 +70,7 @@ def confirm_overlay(boot: Boot) -> None:
     What was seen of each process is an event and stands in server_info.json.
     """
     seen = boot.node.origins()
-    path = boot.store.boot_path(boot.arm.name, boot.number, "server_info.json")
+    path = boot.store.boot_path(boot.arm.name, boot.number, SERVER_INFO)
     info = boot.store.read_json(path)
     problems = contradictions(seen, info.get(WORKER_KEY, {}).get("files", ()))
     told = {"root": seen.root, "processes": [plain(item) for item in seen.processes], "problems": problems}

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from orchestrator.config import load_experiment
 from orchestrator.errors import DoesNotFit, UsageError
 from orchestrator.model.experiment import Experiment
 from orchestrator.plan import Done
+from orchestrator.records.begun import begun_experiment
+from orchestrator.records.kept import Kept, look
+from orchestrator.records.lockfile import stored_lock
+from orchestrator.records.sameness import changes
 from orchestrator.redact import Redactor
-from orchestrator.runner.kept import Kept, look
-from orchestrator.runner.lockfile import stored_lock
 from orchestrator.runner.options import RunOptions
 from orchestrator.runner.runlock import RunLock
-from orchestrator.runner.sameness import changes
-from orchestrator.store import LOCK_FILE, OUTCOME, RunStore, new_run_id
+from orchestrator.store import LOCK_FILE, OUTCOME, RunStore, from_here, new_run_id
 
 
 @dataclass(frozen=True)
@@ -73,30 +72,12 @@ def _ended_well(store: RunStore) -> bool:
         return False
 
 
-def begun_experiment(store: RunStore) -> Experiment:
-    """The experiment of a run folder, as it was run."""
-    path = store.folder / LOCK_FILE
-    if not path.is_file():
-        raise UsageError(f"{path} is missing: the run folder is incomplete")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is damaged: {error}") from None
-    if not text.strip():
-        raise UsageError(f"{path} is empty: without the experiment nothing else in the folder can be read")
-    return load_experiment(text, name=str(path)).experiment
-
-
 def _same(begun: Experiment, now: Experiment, store: RunStore) -> None:
     """What decides the numbers must be the same; where the node is reached and limits may differ."""
     for what in ("name", "server", "arms", "sweep"):
         if getattr(begun, what) != getattr(now, what):
-            as_begun = _from_here(store.folder / LOCK_FILE)
+            as_begun = from_here(store.folder / LOCK_FILE)
             raise DoesNotFit(
                 f"{what} of the experiment differs from the one that run {store.run_id} began with",
                 help=f"as it was begun: dynspec run {as_begun} --resume {store.run_id}",
             )
-
-
-def _from_here(path: Path) -> Path:
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orchestrator.errors import RemoteError
+from orchestrator.records.events import events_of
 from orchestrator.remote.node import Node
 from orchestrator.runner.events import Events
-from orchestrator.runner.run_info import events_of
 from orchestrator.store import RunStore
 
 INTERVAL_S = 1.0

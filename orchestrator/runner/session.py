@@ -14,6 +14,9 @@ from orchestrator.load.prompts import digest_of
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.plan import RunPoint
 from orchestrator.plain_text import os_words
+from orchestrator.records.events import boot_order
+from orchestrator.records.lockfile import lock_of, lock_text
+from orchestrator.records.served import stored_plan
 from orchestrator.redact import Redactor
 from orchestrator.remote.node import Node
 from orchestrator.runner.collect import Collecting
@@ -22,17 +25,14 @@ from orchestrator.runner.finish import Ending
 from orchestrator.runner.finish import Finished as Finished
 from orchestrator.runner.give_back import give_back
 from orchestrator.runner.guarding import Taking, explain_end, holder_name, refuse_held
-from orchestrator.runner.lockfile import lock_of, lock_text
 from orchestrator.runner.loop import Loop
 from orchestrator.runner.options import RunOptions, resolve_secrets
 from orchestrator.runner.prepare import Prepared, chosen_arms, connect, prepare
 from orchestrator.runner.restore import restore_command
-from orchestrator.runner.results import boot_order
 from orchestrator.runner.resume import Resumed, fresh, resume
 from orchestrator.runner.runlock import RunLock
-from orchestrator.runner.served import stored_plan
 from orchestrator.runner.signals import SignalGate, watching_signals
-from orchestrator.store import LOCK_FILE, OUTCOME, PLAN, RunStore, utc_now
+from orchestrator.store import FACTS, LOCK_FILE, OUTCOME, PLAN, RunStore, utc_now
 
 
 def run_experiment(
@@ -200,7 +200,7 @@ class Session:
         for text in self._told:
             self.events.note(text)
         store.write(LOCK_FILE, lock_text(self.experiment, self._lock_of(prepared)))
-        store.write_json("facts.json", {"facts": prepared.facts})
+        store.write_json(FACTS, {"facts": prepared.facts})
         store.write_json(PLAN, {"plan": stored_plan(prepared.plan, store)})
         points = sum(isinstance(step.do, RunPoint) for step in prepared.plan.steps)
         self.events.emit("planned", boots=len(prepared.plan.boots), points=points)

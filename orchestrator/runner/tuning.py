@@ -12,7 +12,7 @@ from orchestrator.analysis.tune import PLAIN, SPECULATING, Tuned, tuned
 from orchestrator.errors import NothingToClaim, UsageError
 from orchestrator.model.experiment import ArgValue, Arm, EnvValue, Experiment, SecretRef
 from orchestrator.model.speculation import DYNAMIC_PATCH, SWITCH_FLAG, THRESHOLD_FLAG
-from orchestrator.runner.points import read_points
+from orchestrator.records.points import read_points
 from orchestrator.store import RunStore
 
 TUNE_FILE = "tune.json"

@@ -18,8 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator.runner.results import write_reports
-from orchestrator.runner.resume import begun_experiment
+from orchestrator.records.begun import begun_experiment
+from orchestrator.records.results import write_reports
 from orchestrator.store import RunStore
 from tests.run_folders import write_run
 

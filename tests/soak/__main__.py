@@ -20,7 +20,7 @@ from pathlib import Path
 
 from orchestrator.agent import pack
 from orchestrator.config import load_experiment
-from orchestrator.runner.run_summary import make_summary
+from orchestrator.records.summary import make_summary
 from tests.agent.client import Client
 from tests.agent.conftest import Node
 from tests.e2e.controller import Place

@@ -12,10 +12,11 @@ from orchestrator.analysis.trace import Trace
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.speculation import threshold
 from orchestrator.native_adaptive import CONFIG_FLAG
-from orchestrator.runner.points import load_span, measured_arms, read_points, utc_s
-from orchestrator.runner.run_info import events_of, logged
-from orchestrator.runner.served import home_of, measuring_order, served_arms, shared_arms
-from orchestrator.runner.stepping import stepping_of
+from orchestrator.records.boots import logged
+from orchestrator.records.events import events_of, measuring_order
+from orchestrator.records.points import load_span, measured_arms, read_points, utc_s
+from orchestrator.records.served import home_of, served_arms, shared_arms
+from orchestrator.records.stepping import stepping_of
 from orchestrator.store import PLAN, RunStore
 
 Summary = dict[str, Any]

@@ -10,7 +10,6 @@ from orchestrator.errors import UsageError
 from orchestrator.model.experiment import Arm, Experiment
 from orchestrator.model.plan import Plan
 from orchestrator.model.result import PointResult
-from orchestrator.runner.run_info import events_of
 from orchestrator.store import PLAN, RunStore, plain
 
 SHARED_KEY = "shared_boot"  # in the meta file of a point
@@ -75,12 +74,3 @@ def shared_arms(points: Iterable[PointResult]) -> tuple[tuple[str, ...], ...]:
         if isinstance(mark, Mapping):
             groups.setdefault(str(mark["started_as"]), {})[point.arm] = None
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
-
-
-def measuring_order(store: RunStore) -> tuple[tuple[str, int], ...]:
-    """(arm, boot) in the order in which they were measured: a shared boot counts where it was switched to the arm."""
-    found: list[tuple[str, int]] = []
-    for event in events_of(store):
-        if event["event"] in ("started", "switched"):
-            found.append((event["arm"], event["boot"]))
-    return tuple(dict.fromkeys(found))

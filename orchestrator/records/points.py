@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -26,9 +25,9 @@ from orchestrator.load.point import read_records
 from orchestrator.metrics import PointMetrics, point_metrics, share_above
 from orchestrator.model.experiment import Arm, Experiment, Sweep
 from orchestrator.model.result import PointResult
-from orchestrator.runner.gpu_samples import GpuSamples
-from orchestrator.runner.served import SHARED_KEY, Home, home_of, served_arms
-from orchestrator.store import PLAN, RunStore, StoredPoint
+from orchestrator.records.gpu_samples import GpuSamples
+from orchestrator.records.served import SHARED_KEY, Home, home_of, served_arms
+from orchestrator.store import GPU_SAMPLES, PLAN, SERVER_INFO, RunStore, StoredPoint, json_object
 
 DIGEST_CHARS = 16  # of an output's sha256: enough to tell texts apart, and a million of them stay small
 SHARED_NOTE = (
@@ -125,7 +124,7 @@ class _Reader:
             client=client_summary(meta.get("load") or {}),
             warmup_requests=point.warmup_requests,
             expected_worker=self.workers.get(stored.arm),
-            gpu=self.gpu(stored, self.store.folder / self.store.boot_path(home.arm, home.boot, "gpu.csv")),
+            gpu=self.gpu(stored, self.store.folder / self.store.boot_path(home.arm, home.boot, GPU_SAMPLES)),
         )
         if stored.damaged:
             notes = (*notes, DAMAGED_RECORDS)
@@ -135,8 +134,8 @@ class _Reader:
         """server_info.json of a boot; empty where there is none."""
         if (arm, boot) not in self.servers:
             home = self.homes.get((arm, boot), Home(arm, boot))
-            path = self.store.folder / self.store.boot_path(home.arm, home.boot, "server_info.json")
-            self.servers[arm, boot] = _json(path)
+            path = self.store.folder / self.store.boot_path(home.arm, home.boot, SERVER_INFO)
+            self.servers[arm, boot] = json_object(path)
         return self.servers[arm, boot]
 
     def gpu(self, stored: StoredPoint, path: Path) -> GpuWindow | None:
@@ -244,14 +243,6 @@ def utc_s(text: object) -> float | None:
         return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else None
     except ValueError:
         return None
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def measured_arms(

@@ -13,10 +13,10 @@ from orchestrator.analysis.trace import Trace
 from orchestrator.errors import DynspecError
 from orchestrator.load.point import straddle_bounds
 from orchestrator.model.experiment import Experiment, Load, Sweep
-from orchestrator.runner.points import read_points
-from orchestrator.runner.resume import begun_experiment
-from orchestrator.runner.run_info import is_simulated
-from orchestrator.store import RunStore
+from orchestrator.records.begun import begun_experiment
+from orchestrator.records.info import is_simulated
+from orchestrator.records.points import read_points
+from orchestrator.store import FACTS, OUTCOME, RunStore
 
 
 def stepping_of(
@@ -41,7 +41,7 @@ def stepping_of(
 def steady_beside(store: RunStore, experiment: Experiment, levels: tuple[int, int]) -> Steady | None:
     """The latest finished run in the same results folder with the same set-up and valid points of steady load at both
     levels; None without one."""
-    for path in sorted(store.folder.parent.glob("*/outcome.json"), reverse=True):
+    for path in sorted(store.folder.parent.glob(f"*/{OUTCOME}"), reverse=True):
         other = RunStore(path.parent)
         if other.run_id == store.run_id:
             continue
@@ -81,7 +81,7 @@ def _work(sweep: Sweep) -> Sweep:
 
 
 def _place(store: RunStore) -> tuple[Any, ...]:
-    facts = store.section("facts.json", "facts")
+    facts = store.section(FACTS, "facts")
     tree = facts.get("tree") or {}
     gpus = [(gpu.get("name"), gpu.get("driver")) for gpu in facts.get("gpus") or ()]
     return facts.get("host"), tree.get("package"), tree.get("version"), gpus

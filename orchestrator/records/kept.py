@@ -6,13 +6,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from orchestrator.plan import Done
-from orchestrator.runner.served import home_of
-from orchestrator.store import DIGEST, META, RECORDS, RunStore, StoredPoint
-
-SERVER_INFO = "server_info.json"
+from orchestrator.records.served import home_of
+from orchestrator.store import DIGEST, META, RECORDS, SERVER_INFO, RunStore, StoredPoint, json_object
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ def _point(store: RunStore, stem: Path) -> StoredPoint | Dropped:
         return drop("it was being stored when the run ended")
     if not records.is_file():
         return drop(f"{records.name} is missing")
-    meta = _object(meta_path)
+    meta = json_object(meta_path)
     try:
         point = StoredPoint(meta["arm"], meta["boot"], meta["index"], meta["concurrency"], records, meta)
         own = store.folder / store.boot_path(point.arm, point.boot, point.stem)
@@ -103,7 +100,7 @@ def _point(store: RunStore, stem: Path) -> StoredPoint | Dropped:
         return drop(f"{records.name} is not what was stored")
     home = home_of(meta, point.arm, point.boot)
     info = store.folder / store.boot_path(home.arm, home.boot, SERVER_INFO)
-    if info.is_file() and not _object(info):
+    if info.is_file() and not json_object(info):
         return drop(f"{SERVER_INFO} of its boot cannot be read", info)
     return point
 
@@ -111,18 +108,9 @@ def _point(store: RunStore, stem: Path) -> StoredPoint | Dropped:
 def _useless_infos(store: RunStore) -> Iterator[Dropped]:
     """Of boots that have no point: a reader would stumble over them all the same."""
     for path in sorted(store.folder.glob(f"arms/*/boot-*/{SERVER_INFO}")):
-        if not _object(path) and not list(path.parent.glob(f"point-*{META}")):
+        if not json_object(path) and not list(path.parent.glob(f"point-*{META}")):
             what = path.relative_to(store.folder / "arms").as_posix()
             yield Dropped(what, "it cannot be read", (path,))
-
-
-def _object(path: Path) -> dict[str, Any]:
-    """Empty for whatever is no JSON object."""
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _cut_short(records: Path) -> bool:

@@ -12,15 +12,11 @@ from orchestrator.analysis.summary import unclaimable
 from orchestrator.errors import DynspecError, NothingToClaim, Regression, UsageError
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.result import Outcome, RunInfo
+from orchestrator.records.gating import gate_run, remember_good
+from orchestrator.records.info import run_info
+from orchestrator.records.summary import Summary, make_summary
 from orchestrator.report.files import report_files
-from orchestrator.runner.gating import gate_run, remember_good
-from orchestrator.runner.points import measured as measured
-from orchestrator.runner.run_info import boot_order as boot_order
-from orchestrator.runner.run_info import run_info
-from orchestrator.runner.run_summary import Summary, make_summary
-from orchestrator.store import RunStore
-
-GATE_FILE = "gate.json"
+from orchestrator.store import GATE, SUMMARY, RunStore
 
 
 @dataclass(frozen=True)
@@ -78,9 +74,9 @@ def write_reports(
     """
     found = conclusion or Conclusion(make_summary(store, experiment), stored_gate(store), None)
     info = run_info(store, experiment, outcome, found.gate)
-    store.write_json("summary.json", found.summary)
+    store.write_json(SUMMARY, found.summary)
     if conclusion is not None and found.gate is not None:
-        store.write_json(GATE_FILE, gate_json(found.gate))
+        store.write_json(GATE, gate_json(found.gate))
     wanted = dict.fromkeys((*experiment.report.formats, *formats))
     for name, text in report_files(found.summary, info, wanted, found.gate).items():
         store.write(name, text)
@@ -88,11 +84,11 @@ def write_reports(
 
 
 def stored_gate(store: RunStore) -> GateResult | None:
-    """None as well where it cannot be read, which the report says (`runner.damage`)."""
-    if not (store.folder / GATE_FILE).is_file():
+    """None as well where it cannot be read, which the report says (`records.damage`)."""
+    if not (store.folder / GATE).is_file():
         return None
     try:
-        return gate_of_json(store.read_json(GATE_FILE))
+        return gate_of_json(store.read_json(GATE))
     except (UsageError, KeyError, TypeError):
         return None
 

@@ -11,9 +11,21 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from orchestrator.store import META, OUTCOME, PLAN, RECORDS, RunStore
+from orchestrator.store import (
+    EVENTS,
+    FACTS,
+    GATE,
+    GPU_SAMPLES,
+    META,
+    OUTCOME,
+    PACKED_LOG,
+    PLAN,
+    RECORDS,
+    SERVER_INFO,
+    SERVER_LOG,
+    RunStore,
+)
 
-FACTS, EVENTS, GATE = "facts.json", "events.jsonl", "gate.json"
 _SECTIONS = {
     FACTS: (
         "facts",
@@ -62,10 +74,10 @@ def _of_boot(boot: Path) -> Iterator[tuple[Path, str, str]]:
     metas, records = _stems(boot, META), _stems(boot, RECORDS)
     for stem in sorted(metas | records):
         yield from _of_point(boot / f"{stem}{META}", boot / f"{stem}{RECORDS}")
-    info = boot / "server_info.json"
+    info = boot / SERVER_INFO
     if (fault := _of_json(info)) and (metas or info.is_file()):
         yield info, fault, _NO_INFO
-    for name, loss in (("server.log", _NO_LOG), ("server.log.gz", _NO_LOG), ("gpu.csv", _NO_SAMPLES)):
+    for name, loss in ((SERVER_LOG, _NO_LOG), (PACKED_LOG, _NO_LOG), (GPU_SAMPLES, _NO_SAMPLES)):
         path = boot / name
         fault = _of_packed(path) if path.suffix == ".gz" else _empty(path)
         if path.is_file() and fault:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,10 +9,10 @@ from orchestrator.analysis.gate import GateResult, gate
 from orchestrator.analysis.setups import Difference, Setup, differences, setup_of
 from orchestrator.errors import NothingToClaim, Regression, UsageError
 from orchestrator.model.experiment import Experiment, Gate
-from orchestrator.runner.resume import begun_experiment
-from orchestrator.runner.run_info import is_simulated
-from orchestrator.runner.run_summary import Summary, make_summary
-from orchestrator.store import OUTCOME, RunStore, safe_name
+from orchestrator.records.begun import begun_experiment
+from orchestrator.records.info import is_simulated
+from orchestrator.records.summary import Summary, make_summary
+from orchestrator.store import FACTS, OUTCOME, PLAN, RunStore, replace_file, safe_name
 
 LAST_GOOD, ROLLING = "last-good", "rolling"
 KEPT = 10  # runs that passed, for the rolling set
@@ -49,7 +47,7 @@ def require_finished(store: RunStore) -> None:
 
 
 def setup_of_run(store: RunStore, experiment: Experiment, summary: Summary) -> Setup:
-    facts = store.section("facts.json", "facts")
+    facts = store.section(FACTS, "facts")
     return setup_of(experiment, facts, summary, simulated=is_simulated(store))
 
 
@@ -79,7 +77,7 @@ def good_runs(results: Path, experiment: Experiment) -> list[str]:
     """Ids of runs that passed and still exist, the last one first."""
     path = pointer(results, experiment)
     named = [*_lines(path), *reversed(_lines(path.with_name(f"{path.name}.history")))]
-    return [run for run in dict.fromkeys(named) if (results / run / "plan.json").is_file()]
+    return [run for run in dict.fromkeys(named) if (results / run / PLAN).is_file()]
 
 
 def remember_good(store: RunStore, experiment: Experiment) -> Path:
@@ -98,7 +96,4 @@ def _lines(path: Path) -> list[str]:
 
 
 def _write(path: Path, lines: Sequence[str]) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write("".join(f"{line}\n" for line in lines))
-    os.replace(temporary, path)
+    replace_file(path, "".join(f"{line}\n" for line in lines).encode())

@@ -1,0 +1,42 @@
+"""events.jsonl of a run folder, as far as it can be read, and the order in which boots ran."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from orchestrator.store import EVENTS, RunStore
+
+
+def events_of(store: RunStore) -> Iterator[dict[str, Any]]:
+    path = store.folder / EVENTS
+    if not path.is_file():
+        return
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # the last line of a killed run may be torn
+            if isinstance(event, dict) and _whole(event):
+                yield event
+
+
+def _whole(event: dict[str, Any]) -> bool:
+    """A start without its boot, in a damaged file, is of no use to anybody."""
+    return "event" in event and (event["event"] != "started" or {"arm", "boot"} <= event.keys())
+
+
+def boot_order(store: RunStore) -> tuple[tuple[str, int], ...]:
+    """(arm, boot) as they were started, from events.jsonl."""
+    return tuple((event["arm"], event["boot"]) for event in events_of(store) if event["event"] == "started")
+
+
+def measuring_order(store: RunStore) -> tuple[tuple[str, int], ...]:
+    """(arm, boot) in the order in which they were measured: a shared boot counts where it was switched to the arm."""
+    found: list[tuple[str, int]] = []
+    for event in events_of(store):
+        if event["event"] in ("started", "switched"):
+            found.append((event["arm"], event["boot"]))
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,130 @@
+"""What a report says beside its numbers, from a run folder: provenance, failed boots, each boot over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.analysis.gate import GateResult
+from orchestrator.model.experiment import Experiment, Prompts
+from orchestrator.model.result import Outcome, RunInfo
+from orchestrator.records.boots import failure_cards, traces
+from orchestrator.records.damage import damage
+from orchestrator.records.events import events_of
+from orchestrator.records.lockfile import stored_lock
+from orchestrator.report.gate_text import gate_lines
+from orchestrator.store import FACTS, OUTCOME, PLAN, SERVER_INFO, RunStore, from_here, json_object
+
+SIMULATED_KEY = "simulated"  # the stand-in engine says so in /server_info
+_UNKNOWN = "unknown: facts.json is lost"
+
+
+def run_info(
+    store: RunStore,
+    experiment: Experiment,
+    outcome: Outcome | None = None,
+    gate: GateResult | None = None,
+) -> RunInfo:
+    """`outcome`: of a run whose outcome.json is not written yet. `gate`: what its gate said."""
+    plan, facts = store.section_left(PLAN, "plan"), store.section_left(FACTS, "facts")
+    ended = outcome or _stored_outcome(store)
+    first = next(events_of(store), {})
+    prompts = experiment.sweep.prompts
+    return RunInfo(
+        run_id=store.run_id,
+        name=experiment.name,
+        host=experiment.node.host,
+        folder=str(from_here(store.folder)),
+        started_utc=str(first.get("t", "")),
+        ended_utc=ended.ended_utc if ended else "",
+        state=ended.state if ended else "",
+        message=ended.message if ended else "",
+        simulated=is_simulated(store),
+        load_from=experiment.sweep.load_from,
+        load=experiment.sweep.load.kind,
+        prompts=_prompts(prompts),
+        prompts_random=prompts.source == "input_ids" and prompts.path is None,
+        workers=_workers(plan),
+        unsupported={arm: str(why) for arm, why in (plan.get("unsupported") or {}).items()},
+        provenance=_provenance(store, facts, experiment, plan),
+        warnings=tuple(plan.get("warnings") or ()),
+        failures=failure_cards(store, failed=ended is not None and ended.state in ("failed", "dirty")),
+        traces=traces(store),
+        gate=tuple(gate_lines(store.run_id, gate)) if gate else (),
+        damage=damage(store, ended=outcome is not None),
+    )
+
+
+def is_simulated(store: RunStore) -> bool:
+    """Said in several places, so that the loss of one file does not turn a simulated run into a real one."""
+    if any(stored.meta.get(SIMULATED_KEY) for stored in store.points()):
+        return True
+    if "Simulated" in str(store.section_left(FACTS, "facts")):
+        return True
+    return any(json_object(path).get(SIMULATED_KEY) for path in _server_infos(store))
+
+
+def _server_infos(store: RunStore) -> Iterable[Path]:
+    return sorted(store.folder.glob(f"arms/*/boot-*/{SERVER_INFO}"))
+
+
+def _stored_outcome(store: RunStore) -> Outcome | None:
+    if not store.finished:
+        return None
+    found = store.section_left(OUTCOME, "outcome")
+    fields = ("exit_code", "state", "message", "node_restored", "started_utc", "ended_utc")
+    return Outcome(*(found[field] for field in fields)) if found.keys() >= set(fields) else None
+
+
+def _prompts(prompts: Prompts) -> str:
+    if prompts.source == "builtin":
+        return ", ".join((prompts.source, *prompts.kinds))
+    return f"{prompts.source}, {Path(prompts.path).name if prompts.path else 'generated'}"
+
+
+def _workers(plan: Mapping[str, Any]) -> dict[str, str]:
+    paths: Mapping[str, Mapping[str, str]] = plan.get("worker_paths") or {}
+    return {arm: f"{path['worker']}: {path['why']}" for arm, path in paths.items()}
+
+
+def _provenance(
+    store: RunStore, facts: Mapping[str, Any], experiment: Experiment, plan: Mapping[str, Any]
+) -> dict[str, str]:
+    tree, gpus = facts.get("tree") or {}, facts.get("gpus") or []
+    counts: dict[str, int] = {}
+    for gpu in gpus:
+        name = f"{gpu.get('name')} (driver {gpu.get('driver')})"
+        counts[name] = counts.get(name, 0) + 1
+    return {
+        "model": str(experiment.server.args.get("model-path", "")),
+        "GPUs": ", ".join(f"{count} x {name}" for name, count in counts.items()) or _no_gpus(facts),
+        "tree": f"{tree.get('package')} {tree.get('version')} at {tree.get('path')}" if tree else _UNKNOWN,
+        "interpreter": f"{tree.get('python')} ({tree.get('python_version')})" if tree else _UNKNOWN,
+        "kernel": f"{facts.get('kernel', '')} on {facts.get('host', '')}" if facts else _UNKNOWN,
+        **_arm_provenance(plan, experiment),
+        "dynspec": _version_at_run(store),
+    }
+
+
+def _arm_provenance(plan: Mapping[str, Any], experiment: Experiment) -> dict[str, str]:
+    """Per arm its patches, and how it was served where that is not how it was written."""
+    stored = {arm["name"]: arm["patches"] for arm in plan.get("arms") or ()}
+    patches = {arm.name: stored.get(arm.name, arm.patches) for arm in experiment.arms}
+    modes: Mapping[str, str] = plan.get("modes") or {}
+    return {
+        **{f"patches of {arm}": ", ".join(names) for arm, names in patches.items() if names},
+        **{f"mode of {arm}": mode for arm, mode in modes.items()},
+    }
+
+
+def _no_gpus(facts: Mapping[str, Any]) -> str:
+    if not facts:
+        return _UNKNOWN
+    problem = facts.get("gpu_problem")
+    return f"unknown: {problem}" if problem else "none"
+
+
+def _version_at_run(store: RunStore) -> str:
+    """The version that measured, which may not be the one that reports."""
+    return str(stored_lock(store).get("dynspec", ""))
