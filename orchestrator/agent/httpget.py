@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import socket
 import threading
 import time
@@ -20,6 +19,8 @@ Alive = Callable[[], bool]
 
 def request(given: Message, server_alive: Alive) -> Message:
     """Raises AgentError `exited` when the server ends meanwhile, `timeout`, or `failed`."""
+    import http.client  # with ssl and email a third of the agent's start, and most agents ask no server anything
+
     method, path = args.text(given, "method", "GET"), args.text(given, "path")
     body = args.optional_text(given, "body")
     timeout_s = args.seconds(given, "timeout_s", 10.0)
