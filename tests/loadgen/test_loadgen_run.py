@@ -302,7 +302,7 @@ def test_a_signal_ends_it_with_everything_measured_so_far(offer, signum):
         started.process.send_signal(signum)
         began = time.monotonic()
         run = offer.result(started)
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 15
         assert len(stub.seen.requests) == len(run.load)
     assert run.code == 0
     assert run.summary["interrupted"] is True

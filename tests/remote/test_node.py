@@ -106,7 +106,7 @@ def test_a_file_that_cannot_be_put_on_the_node_is_named(node_sshd) -> None:
 
 def test_events_wait_in_order_for_whoever_reads_them(node: Node) -> None:
     node._channel.call("server_dies", {}, 10)
-    event = node.events.get(timeout=5)
+    event = node.events.get(timeout=20)
     assert isinstance(event, Event)
     assert event.data["exit_code"] == 3
 
@@ -212,9 +212,9 @@ def test_a_frozen_session_is_noticed_and_a_new_connection_works(node_sshd) -> No
     assert frozen
     began = time.monotonic()
     with pytest.raises(ConnectionLost, match="testnode has not answered"):
-        waiting.result(10)
-    assert time.monotonic() - began < 4
-    assert isinstance(node.events.get(timeout=5), ConnectionLost)
+        waiting.result(20)
+    assert time.monotonic() - began < 15
+    assert isinstance(node.events.get(timeout=20), ConnectionLost)
     with pytest.raises(ConnectionLost):
         node.hello()
     with connect(node_sshd) as again:
@@ -232,7 +232,7 @@ def test_closing_does_not_wait_for_a_peer_that_takes_no_data(node_sshd) -> None:
     time.sleep(0.5)
     began = time.monotonic()
     node.close()
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 15
     for pid in frozen:
         os.kill(pid, signal.SIGKILL)
 
@@ -250,7 +250,7 @@ def test_a_session_that_freezes_while_files_come_over_ends_the_fetch(node_sshd, 
     began = time.monotonic()
     with pytest.raises(ConnectionLost):
         node.fetch([FetchFile(str(big))], sink)
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 20
     for pid in frozen:
         os.kill(pid, signal.SIGKILL)
 
@@ -261,7 +261,7 @@ def test_a_session_that_freezes_before_the_agent_runs_is_given_up(node_sshd) -> 
     began = time.monotonic()
     with pytest.raises(ConnectionFailed):
         connect(node_sshd, timeout_s=2.0)
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 15
 
 
 def test_a_connection_that_is_cut_is_lost_at_once(node_sshd) -> None:
@@ -272,8 +272,8 @@ def test_a_connection_that_is_cut_is_lost_at_once(node_sshd) -> None:
         os.kill(pid, signal.SIGKILL)
     began = time.monotonic()
     with pytest.raises(ConnectionLost):
-        waiting.result(10)
-    assert time.monotonic() - began < 3
+        waiting.result(20)
+    assert time.monotonic() - began < 10
 
 
 def test_the_heartbeat_runs_by_itself(node_sshd) -> None:

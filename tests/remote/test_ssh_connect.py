@@ -143,7 +143,7 @@ def test_a_port_that_says_nothing_is_given_up_after_the_limit(silent_port: int) 
     began = time.monotonic()
     refused = refusal(f"127.0.0.1:{silent_port}", ConnectSettings(timeout_s=1.0))
     assert "did not answer within 1 s" in refused.message
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 10
 
 
 def test_a_port_that_is_no_ssh_server_is_told(web_port: int) -> None:
@@ -156,7 +156,7 @@ def test_a_server_that_hangs_during_the_login_is_given_up_after_the_limit(make_s
     began = time.monotonic()
     refused = refusal("testnode", node.settings(timeout_s=1.0))
     assert "did not answer within 1 s" in refused.message
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
 
 
 def test_nothing_is_printed_by_the_ssh_library_itself(node_sshd, capfd) -> None:

@@ -52,7 +52,7 @@ def test_read_returns_what_there_is_without_waiting_for_more(transport: Transpor
     pipe = transport.execute("printf ab; sleep 30")
     began = time.monotonic()
     assert pipe.read(100) == b"ab"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     pipe.close()
 
 
