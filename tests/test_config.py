@@ -199,18 +199,12 @@ def test_reading_an_experiment_imports_nothing_heavy():
     assert not {"fabric", "paramiko", "httpx", "pandas", "pydantic", "asyncio", "rich", "typer"} & set(loaded)
 
 
-# -- whatever the text, the answer is an experiment or one ExperimentError ------------------------------------
+# -- whatever the text, the answer is an experiment or one ExperimentError; thousands more: tests/fuzz ----------
 
 
 def survives(text: str, *overrides: str) -> None:
     with suppress(ExperimentError):
         load(text, *overrides)
-
-
-@given(st.text())
-@settings(max_examples=300, deadline=None)
-def test_any_text_is_an_experiment_or_an_experiment_error(text):
-    survives(text)
 
 
 _VALUES = st.recursive(
@@ -241,7 +235,7 @@ _LEAVES = [
 
 
 @given(leaf=st.sampled_from(_LEAVES), value=_VALUES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_value_at_any_leaf_is_read_or_refused(leaf, value):
     survives(BASE.replace(leaf, value, 1))
 
@@ -253,7 +247,7 @@ _KEYS = [
 
 
 @given(key=st.sampled_from(_KEYS), value=_VALUES | st.text())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_set_word_is_read_or_refused(key, value):
     survives(BASE, f"{key}={value}")
 

@@ -376,7 +376,7 @@ LINES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(LINES, max_size=5), opened=st.booleans(), tail=st.binary(max_size=10))
 def test_any_journal_is_read_or_refused_as_dirty(
     tmp_path: Path, lines: list[bytes], opened: bool, tail: bytes
