@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.analysis.trace import gpu_window
 from orchestrator.records.gpu_samples import GpuSamples
+from orchestrator.records.points import load_span
 
 HEAD = "utc_s,elapsed_s,foreign_pids,xids,index,clocks_event_reasons.active\n"
 
@@ -32,3 +34,14 @@ def test_a_window_tells_what_all_lines_tell(
     path = tmp_path / "gpu.csv"
     path.write_text("".join([HEAD, *lines]))
     assert GpuSamples(path).window(begin, end) == gpu_window([HEAD, *lines], begin, end)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "begin_s"),
+    [({}, 60.0), ({"node_clock_ahead_s": -7.5}, 52.5), ({"node_clock_ahead_s": None}, 60.0)],
+)
+def test_a_load_that_was_offered_from_elsewhere_is_found_by_the_clock_of_the_node(
+    ahead: dict[str, Any], begin_s: float
+) -> None:
+    load = {"wall_start_utc": "1970-01-01T00:01:00Z", "client": {"wall_s": 3.0}, **ahead}
+    assert load_span({"load": load}) == (begin_s, begin_s + 3.0)

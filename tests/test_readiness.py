@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.analysis.evidence import health_finding
+from orchestrator.runner.health import HealthWatch
 from orchestrator.runner.readiness import Failed, NotYet, Ready, Sight, judge, load_progress
 
 STARTING = Sight(
@@ -78,3 +80,41 @@ def test_progress_skips_access_log_lines():
     assert (
         load_progress(("Load weight end.", '127.0.0.1:1 - "GET /health HTTP/1.1" 503')) == "Load weight end."
     )
+
+
+def watched(ticks: list[tuple[float, int]], answers: list[int | None]) -> tuple[HealthWatch, list[str]]:
+    """A watch after these progress reports: (elapsed_s, requests in flight)."""
+    warned: list[str] = []
+    watch = HealthWatch(iter(answers).__next__, warned.append)
+    for elapsed_s, in_flight in ticks:
+        watch.look({"elapsed_s": elapsed_s, "in_flight": in_flight})
+    return watch, warned
+
+
+def test_health_is_asked_every_ten_seconds_while_requests_run_and_warned_of_once() -> None:
+    ticks = [(float(second), 4) for second in range(1, 31)]
+    watch, warned = watched(ticks, [200, 503, None])
+    assert (watch.asked, watch.unwell) == (3, 2)
+    assert warned == ["/health is 503 while requests run; that alone ends nothing"]
+
+
+def test_health_is_not_asked_of_an_idle_server_nor_at_the_end_of_a_load() -> None:
+    watch, warned = watched([(1.0, 0), (2.0, 0)], [])
+    watch.look({"summary": {}})
+    assert (watch.asked, warned) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("looks", "note"),
+    [
+        (None, None),
+        ({"asked": 3, "unwell": 0}, None),
+        (
+            {"asked": 3, "unwell": 2},
+            "health_unsteady: /health was not 200 in 2 of 3 looks while requests ran",
+        ),
+    ],
+)
+def test_a_point_tells_of_bad_health_and_counts_all_the_same(looks: object, note: str | None) -> None:
+    found = health_finding(looks)
+    assert (found and (str(found), found.fatal)) == (note and (note, False))

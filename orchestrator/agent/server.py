@@ -96,6 +96,7 @@ class Server:
             "log_size": size,
             "log_idle_s": idle_s,
             "log_tail": tail(self.launch.log),
+            "utc_s": round(time.time(), 3),
         }
 
     def watch_log(self) -> "tuple[int, float]":

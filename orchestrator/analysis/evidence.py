@@ -74,6 +74,14 @@ def evidence_of(
     )
 
 
+def health_finding(looks: object) -> Finding | None:
+    """`looks`: {asked, unwell}, how often `/health` was asked while requests ran and was not 200."""
+    if not isinstance(looks, Mapping) or not looks.get("unwell"):
+        return None
+    text = f"/health was not 200 in {looks['unwell']} of {looks.get('asked')} looks while requests ran"
+    return Finding("health_unsteady", text, fatal=False)
+
+
 def step_counts(before: States, after: States) -> tuple[int, int] | None:
     """(plain, speculative) decode steps of all ranks between two looks; None where the server does not count them."""
     counts = counted(before, after, ("plain_steps", "spec_steps"))

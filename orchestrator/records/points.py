@@ -10,7 +10,13 @@ from typing import Any
 
 from orchestrator.analysis.acceptance import counted, with_acceptance
 from orchestrator.analysis.equality import Outputs
-from orchestrator.analysis.evidence import DAMAGED_RECORDS, evidence_of, over_boot, simulates_acceptance
+from orchestrator.analysis.evidence import (
+    DAMAGED_RECORDS,
+    evidence_of,
+    health_finding,
+    over_boot,
+    simulates_acceptance,
+)
 from orchestrator.analysis.likeness import (
     across_arms,
     argument_findings,
@@ -29,6 +35,12 @@ from orchestrator.records.gpu_samples import GpuSamples
 from orchestrator.records.served import SHARED_KEY, Home, home_of, served_arms
 from orchestrator.store import GPU_SAMPLES, PLAN, SERVER_INFO, RunStore, StoredPoint, json_object
 
+CLOCK_KEY = (
+    "node_clock_ahead_s"  # in a load's summary: the node's clock less the load generator's, of two machines
+)
+HEALTH_KEY = (
+    "health"  # in the meta file of a point: how often /health was asked while requests ran, and was not 200
+)
 DIGEST_CHARS = 16  # of an output's sha256: enough to tell texts apart, and a million of them stay small
 SHARED_NOTE = (
     "measured in boots shared with other thresholds, switched while the server ran: a within-boot contrast"
@@ -128,6 +140,8 @@ class _Reader:
         )
         if stored.damaged:
             notes = (*notes, DAMAGED_RECORDS)
+        if (unsteady := health_finding(meta.get(HEALTH_KEY))) is not None:
+            notes = (*notes, unsteady)
         self.found.append((point, evidence, notes))
 
     def server(self, arm: str, boot: int) -> dict[str, Any]:
@@ -231,11 +245,15 @@ def _expected_workers(store: RunStore) -> dict[str, str]:
 
 
 def load_span(meta: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Begin and end of a point's load in UTC seconds, by the load generator's clock."""
+    """Begin and end of a point's load in UTC seconds, by the node's clock."""
     load = client_summary(meta.get("load") or {})
     begin = utc_s(load.get("wall_start_utc"))
     length = (load.get("client") or {}).get("wall_s")
-    return None if begin is None or not isinstance(length, int | float) else (begin, begin + length)
+    if begin is None or not isinstance(length, int | float):
+        return None
+    ahead_s = load.get(CLOCK_KEY)
+    begin += ahead_s if isinstance(ahead_s, int | float) else 0.0
+    return begin, begin + length
 
 
 def utc_s(text: object) -> float | None:

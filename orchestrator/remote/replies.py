@@ -87,6 +87,7 @@ class ServerState:
     log_size: int
     log_idle_s: float
     log_tail: tuple[str, ...]
+    utc_s: float | None = None  # the node's clock when it answered
 
 
 @dataclass(frozen=True)

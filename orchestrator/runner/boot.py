@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +12,12 @@ from orchestrator.errors import PhaseFailed, RemoteError
 from orchestrator.load.point import read_records
 from orchestrator.model.experiment import Arm, Experiment
 from orchestrator.model.plan import Canary, RunPoint, SwitchThreshold
-from orchestrator.records.points import measured
+from orchestrator.records.points import HEALTH_KEY, measured
 from orchestrator.records.served import SHARED_KEY
 from orchestrator.remote.node import Node
 from orchestrator.remote.replies import LoadReply, ServerState
 from orchestrator.runner.events import Events
+from orchestrator.runner.health import HealthWatch
 from orchestrator.runner.loading import Loads
 from orchestrator.runner.local_load import load_from_here
 from orchestrator.runner.readiness import Failed, Ready, Sight, exit_words, judge
@@ -26,6 +27,7 @@ from orchestrator.store import SERVER_INFO, RunStore
 _POLL_S = 0.5
 _LINE_CHARS = 300  # of a log line in a message; a server prints its hundreds of arguments in one
 _GENERATE_TIMEOUT_S = 60.0
+_HEALTH_TIMEOUT_S = 2.0  # while requests run: who waits longer would hold up the progress
 _LAST_BREATH_S = 2.0  # requests fail a moment before the process that served them has ended
 _STATE_KEYS = (  # of internal_states, per point; the rest stands once in server_info.json
     "avg_spec_accept_length",
@@ -182,7 +184,8 @@ class Boot:
         info = self.server_info()
         before = _states(info)
         what = f"concurrency {step.concurrency}"
-        reply = self._load(self.loads.point(step.index), name, limit_s, what)
+        watch = HealthWatch(lambda: self._status("GET", "/health", _HEALTH_TIMEOUT_S), self._warn)
+        reply = self._load(self.loads.point(step.index), name, limit_s, what, watch.look)
         metrics = measured(_lines(reply), reply.summary, self.experiment.sweep, step.concurrency)
         self._keep_if_dead(step, reply, what, ending=metrics.ok == 0)
         after = _states(self.server_info())
@@ -194,13 +197,24 @@ class Boot:
             "load": reply.summary,
             "server_before": before,
             "server_after": after,
+            **({HEALTH_KEY: {"asked": watch.asked, "unwell": watch.unwell}} if watch.asked else {}),
             **({SHARED_KEY: self.shared} if self.shared else {}),
         }
         self.store.write_point(step.arm, step.boot, step.index, step.concurrency, reply.records, meta)
         self.events.emit("point_done", metrics=metrics.metrics, ok=metrics.ok, failed=metrics.failed, **where)
 
-    def _load(self, spec: dict[str, Any], name: str, timeout_s: float, what: str) -> LoadReply:
+    def _load(
+        self,
+        spec: dict[str, Any],
+        name: str,
+        timeout_s: float,
+        what: str,
+        look: Callable[[Mapping[str, Any]], None] = lambda data: None,
+    ) -> LoadReply:
+        """`look` gets each progress report as well."""
+
         def progress(data: Mapping[str, Any]) -> None:
+            look(data)
             self.events.emit("progress", arm=self.arm.name, boot=self.number, what=what, **data)
 
         try:
@@ -241,6 +255,9 @@ class Boot:
             else ()
         )
         return PhaseFailed(f"arm {self.arm.name}, boot {self.number}: {reason}", details=details)
+
+    def _warn(self, text: str) -> None:
+        self.events.emit("warning", text=f"arm {self.arm.name}, boot {self.number}: {text}")
 
     def _tail(self) -> tuple[str, ...]:
         return self.node.server().log_tail

@@ -16,6 +16,7 @@ from typing import Any
 
 from orchestrator.errors import DynspecError, RemoteError
 from orchestrator.load.pack import build_zipapp
+from orchestrator.records.points import CLOCK_KEY
 from orchestrator.remote.channel import Event
 from orchestrator.remote.node import Node
 from orchestrator.remote.replies import LoadReply
@@ -38,6 +39,7 @@ def load_from_here(node: Node, spec: Mapping[str, Any], timeout_s: float, on_pro
         )
         program.write_bytes(build_zipapp())
         spec_path.write_text(json.dumps({**spec, "host": "127.0.0.1", "port": port}))
+        ahead_s = clock_ahead_s(node)
         argv = [sys.executable, str(program), str(spec_path), str(records)]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             try:
@@ -49,7 +51,14 @@ def load_from_here(node: Node, spec: Mapping[str, Any], timeout_s: float, on_pro
                 process.kill()
                 raise
         _check(late.is_set(), timeout_s, code, summary, error)
-        return LoadReply(summary or {}, records.read_bytes())
+        return LoadReply({**(summary or {}), CLOCK_KEY: ahead_s}, records.read_bytes())
+
+
+def clock_ahead_s(node: Node) -> float | None:
+    """The node's clock less ours, to half a round trip. Logs and GPU samples are stamped there, this load here."""
+    asked_s = time.time()
+    told_s = node.server().utc_s
+    return None if told_s is None else round(told_s - (asked_s + time.time()) / 2, 3)
 
 
 @contextmanager

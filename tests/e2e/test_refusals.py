@@ -148,7 +148,8 @@ def test_a_bad_file_a_bad_arm_and_a_bad_key_never_connect(node: SshNode, place: 
 def test_one_arm_can_be_run_alone_with_values_set_on_the_command_line(node: SshNode, place: Place) -> None:
     arms = {"plain": {}, "banner": {"patches": ["spec_banner"]}}
     path = place.write(experiment(node, free_port(), arms=arms))
-    done = place.run("run", path, "--arm", "plain", "--set", "sweep.concurrency=[3]", "--json")
+    values = ("--set", "sweep.concurrency=[3]", "--set", "sweep.load_from=controller")
+    done = place.run("run", path, "--arm", "plain", *values, "--json")
     assert done.code in MEASURED, done.text
     points = [event for event in done.events if event["event"] == "point_done"]
     assert [(event["arm"], event["concurrency"]) for event in points] == [("plain", 3)]
@@ -156,3 +157,6 @@ def test_one_arm_can_be_run_alone_with_values_set_on_the_command_line(node: SshN
     assert "applied" not in [event["event"] for event in done.events]
     folder = place.run_folder()
     assert "concurrency: [3]" in (folder / "experiment.lock.yaml").read_text()
+    (meta,) = folder.glob("arms/plain/boot-1/point-*.meta.json")
+    load = json.loads(meta.read_text())["load"]
+    assert abs(load["node_clock_ahead_s"]) < 1, "both clocks are this machine's"
