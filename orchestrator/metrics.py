@@ -1,7 +1,8 @@
 """From the records of one point of one boot to its metrics: pure, one definition each. Absent is None, never 0.
 
-Latencies (`ttft`, `tpot`, `e2e`, `chunk_gap`, in s) are over the ok requests of the load; percentiles are nearest-rank.
-They count from the sending. `slot_wait`, from when a request was due until it was sent, is in none of them.
+Latencies (`ttft`, `tpot`, `e2e`, `chunk_gap`, in s) are over the ok requests of the load; percentiles are nearest-rank,
+`*_std` is the standard deviation over these requests. They count from the sending. `slot_wait`, from when a request was
+due until it was sent, is in none of them.
 Rates and concurrency are over the steady window:
 
 - *closed*: from the moment the asked concurrency is first in flight until it is in flight for the last time. The ramp
@@ -26,6 +27,7 @@ completions leave the count out when it is 0.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -75,6 +77,7 @@ def point_metrics(
     metrics: dict[str, float | None] = {}
     for name, values in seen.latencies.items():
         metrics.update(_spread(name, values))
+    metrics.update({f"{name}_std": deviation(seen.latencies[name]) for name in ("ttft", "tpot", "e2e")})
     metrics.update(_gaps(summary))
     metrics.update(_rates(seen, window))
     metrics.update(_speculation(seen))
@@ -123,6 +126,14 @@ def nearest_rank(ordered: Sequence[float], percent: float) -> float | None:
         return None
     rank = -(-len(ordered) * round(percent * 1000) // 100_000)
     return ordered[max(rank, 1) - 1]
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """The standard deviation of these very values (over n, not n - 1); None without values."""
+    if not values:
+        return None
+    mean = sum(values) / len(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
 
 
 class _Seen:

@@ -74,6 +74,8 @@ def test_every_latency_has_its_mean_and_percentiles():
     point = closed([record(n, n + 0.5, first_s=n + 0.1 * (n + 1)) for n in range(3)])
     assert point.metrics["ttft"] == pytest.approx(0.2)
     assert point.metrics["ttft_p99"] == pytest.approx(0.3)
+    assert point.metrics["ttft_std"] == pytest.approx((0.02 / 3) ** 0.5)
+    assert point.metrics["e2e_std"] == 0
     assert {f"{name}_p{p}" for name in ("ttft", "tpot", "e2e", "chunk_gap") for p in PERCENTILES} <= set(
         point.metrics
     )

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
 from orchestrator.errors import DynspecError, NodeDirty, UsageError
 from orchestrator.plain_text import clean
-
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def duration_s(word: str, option: str) -> float:
     """`30s`, `10m`, `2h` in seconds; the spelling of the experiment file."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", word)
-    if match is None:
+    from orchestrator.config.kinds import duration
+
+    seconds = duration().amount(word)
+    if seconds is None:
         raise UsageError(f"{option} {word!r} is not a duration", help=f"write for example {option} 10m")
-    return float(match[1]) * _UNITS[match[2]]
+    return seconds
 
 
 def error_lines(error: DynspecError) -> list[str]:
@@ -28,7 +26,9 @@ def error_lines(error: DynspecError) -> list[str]:
 
 def share(word: str, option: str) -> float:
     """`3%` as 0.03; the spelling of the experiment file."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)%", word)
-    if match is None or float(match[1]) > 100:
+    from orchestrator.config.kinds import PERCENT
+
+    found = PERCENT.amount(word)
+    if found is None or not PERCENT.low <= found <= PERCENT.high:
         raise UsageError(f"{option} {word!r} is not a percentage", help=f"write for example {option} 3%")
-    return float(match[1]) / 100
+    return found

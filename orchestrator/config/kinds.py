@@ -224,6 +224,11 @@ class Measure:
     def pattern(self) -> str:
         return rf"(0|[1-9][0-9]{{0,8}})(\.[0-9]{{1,6}})?({'|'.join(map(re.escape, self.units))})"
 
+    def amount(self, text: str) -> float | None:
+        """In the stored unit, whatever the limits; None for text of another form."""
+        match = re.fullmatch(self.pattern, text)
+        return None if match is None else float(match[1] + (match[2] or "")) * self.units[match[3]]
+
     def read(self, node: TreeNode, path: str, problems: Problems) -> float | Bad:
         wanted = f"{self.what} such as {self.example}"
         if isinstance(node, ScalarNode) and kind_of(node) in ("int", "float"):
@@ -233,10 +238,9 @@ class Measure:
         value = plain(node, path, problems, wanted, ())
         if isinstance(value, Bad):
             return BAD
-        match = re.fullmatch(self.pattern, value) if isinstance(value, str) else None
-        if match is None:
+        amount = self.amount(value) if isinstance(value, str) else None
+        if amount is None:
             return wrong(node, path, problems, wanted)
-        amount = float(match[1] + (match[2] or "")) * self.units[match[3]]
         if not self.low <= amount <= self.high:
             problems.add(node.where, path, f"`{value}`: {self._range()} is wanted")
             return BAD

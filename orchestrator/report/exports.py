@@ -81,6 +81,7 @@ def _line(arm: str, point: dict[str, Any], boot: dict[str, Any], info: RunInfo) 
     for key, name in _MS.items():
         line[f"mean_{key}_ms"] = _ms(metrics.get(name))
         line[f"median_{key}_ms"] = _ms(metrics.get(f"{name}_p50"))
+        line[f"std_{key}_ms"] = _ms(metrics.get(f"{name}_std"))
         for percent in (90, 95, 99):
             line[f"p{percent}_{key}_ms"] = _ms(metrics.get(f"{name}_p{percent}"))
     return line
