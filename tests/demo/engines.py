@@ -78,7 +78,7 @@ class EngineProcess:
         self.log_file = log
         self.base = f"http://127.0.0.1:{self.port}"
         # One client for all: a new one takes tens of ms, and requests would not run together.
-        self.client = httpx.Client(base_url=self.base, timeout=20, limits=httpx.Limits(max_connections=None))
+        self.client = httpx.Client(base_url=self.base, timeout=60, limits=httpx.Limits(max_connections=None))
         base_env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(site), "PYTHONUNBUFFERED": "1"}
         argv = [sys.executable, "-m", "sglang.launch_server"]
         if "--model-path" not in flags:
@@ -104,7 +104,7 @@ class EngineProcess:
             return self.client.get("/health").status_code
         return None
 
-    def wait_ready(self, limit_s: float = 20.0) -> EngineProcess:
+    def wait_ready(self, limit_s: float = 60.0) -> EngineProcess:
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
@@ -137,14 +137,14 @@ class EngineProcess:
         state: dict[str, Any] = self.get("/server_info")["internal_states"][0]
         return state
 
-    def wait_exit(self, limit_s: float = 15.0) -> int:
+    def wait_exit(self, limit_s: float = 60.0) -> int:
         return self.process.wait(limit_s)
 
     def close(self) -> None:
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(5)
+        self.process.wait(30)
         self.client.close()
 
 

@@ -78,12 +78,12 @@ def test_a_stuck_load_writes_no_byte(start: StartEngine) -> None:
 def test_busy_health_is_503_while_tokens_flow(start: StartEngine) -> None:
     engine = start(DYNSPEC_DEMO_FAULT="busy-health").wait_ready()
     body = {**BODY, "stream": True, "sampling_params": {"max_new_tokens": 3000, "ignore_eos": True}}
-    with httpx.stream("POST", engine.base + "/generate", json=body, timeout=10) as response:
+    with httpx.stream("POST", engine.base + "/generate", json=body, timeout=60) as response:
         lines = response.iter_lines()
         next(lines)
         assert engine.health() == 503
         assert next(line for line in lines if line)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while engine.health() != 200:
         assert time.monotonic() < deadline
 
@@ -109,7 +109,7 @@ def test_ranks_are_real_processes_that_end_with_the_server(start: StartEngine) -
     assert all(os.getpgid(found[0]) == engine.process.pid for found in ranks)
     engine.process.kill()
     engine.wait_exit()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while any(_alive(found[0]) for found in ranks):
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -321,7 +321,7 @@ def test_a_killed_owner_leaves_neither_processes_nor_folder() -> None:
     assert root.exists()
     owner.kill()
     owner.wait()
-    wait_for(lambda: not root.exists() and not processes.of_folder(root), limit_s=15)
+    wait_for(lambda: not root.exists() and not processes.of_folder(root))
 
 
 def read_gpus(client: paramiko.SSHClient) -> gpus.Picture:
@@ -330,7 +330,7 @@ def read_gpus(client: paramiko.SSHClient) -> gpus.Picture:
     return gpus.parse(out.decode())
 
 
-def wait_for(true: object, limit_s: float = 10.0) -> None:
+def wait_for(true: object, limit_s: float = 30.0) -> None:
     assert callable(true)
     deadline = time.monotonic() + limit_s
     while True:
