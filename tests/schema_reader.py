@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-ANNOTATIONS = {"$schema", "title", "description", "default"}
+ANNOTATIONS = {"$schema", "title", "description", "default", "examples"}
 TYPES: dict[str, Any] = {
     "object": dict,
     "array": list,

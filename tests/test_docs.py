@@ -19,6 +19,7 @@ from orchestrator.config import load_experiment
 from orchestrator.patchset import FitState, available_patches, load_patch
 from orchestrator.patchset.local import check_folder
 from orchestrator.report.glossary import GLOSSARY
+from orchestrator.schema import key_table
 from tests.wheels import wheel_tree
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -205,6 +206,11 @@ def test_the_report_page_explains_every_reason_and_no_other() -> None:
 def test_the_report_page_and_the_report_explain_the_same_words() -> None:
     part = (ROOT / "docs/report.md").read_text().split("## The words")[1].split("\n## ")[0]
     assert dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", part, re.M)) == {"word": "meaning", **GLOSSARY}
+
+
+def test_the_page_of_the_experiment_file_has_every_key() -> None:
+    """`dynspec schema --md` prints the table."""
+    assert key_table() in (ROOT / "docs/experiment.md").read_text()
 
 
 def test_the_patch_page_explains_every_answer_of_check() -> None:

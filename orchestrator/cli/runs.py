@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import files
-from orchestrator.errors import DynspecError
+from orchestrator.errors import DynspecError, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.cli.screen import Screen
@@ -26,6 +26,14 @@ Overrides = Annotated[
 ]
 Arms = Annotated[list[str], typer.Option("--arm", metavar="NAME", help="Only this arm; repeatable.")]
 Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Where run folders are written.")]
+LockWait = Annotated[
+    str | None,
+    typer.Option(
+        "--lock-wait",
+        metavar="TIME",
+        help="Wait this long for a busy node, e.g. 10m. Default: the experiment's limits.lock_wait.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 _NOTHING: list[str] = []
 
@@ -46,9 +54,7 @@ def run(
     resume: Annotated[
         str | None, typer.Option(metavar="RUN_ID", help="Keep finished points of this run and go on.")
     ] = None,
-    lock_wait: Annotated[
-        str, typer.Option(metavar="TIME", help="Wait this long for a busy node, e.g. 10m.")
-    ] = "0s",
+    lock_wait: LockWait = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="The same as: dynspec plan.")] = False,
     detach: Annotated[
         bool, typer.Option("--detach", help="Go on without this terminal, once the node is locked.")
@@ -64,11 +70,13 @@ def run(
     detached run that is still under way is shown; Ctrl-C then closes the view alone.
     """
     if dry_run:
+        if resume is not None or detach:
+            raise UsageError("--dry-run plans a whole run: it goes with neither --resume nor --detach")
         return plan(experiment, arm, overrides, as_json)
     from orchestrator.cli import attached, detached
     from orchestrator.cli.again import RunCommand
     from orchestrator.cli.screen import screen_for
-    from orchestrator.cli.words import duration_s
+    from orchestrator.cli.words import lock_wait_s
     from orchestrator.runner.options import RunOptions
 
     checked = files.load(experiment, overrides)
@@ -77,7 +85,7 @@ def run(
         results=results,
         arms=tuple(arm),
         resume=resume,
-        lock_wait_s=duration_s(lock_wait, "--lock-wait"),
+        lock_wait_s=lock_wait_s(lock_wait),
         yes=yes,
         detached=detach,
     )
@@ -85,7 +93,8 @@ def run(
         screen = detached.DetachedScreen(report_to, command)
         return _drive(checked, replace(options, accepted=screen.accepted), experiment.parent, screen)
     if detach:
-        words = ["--lock-wait", lock_wait, *(["--resume", resume] if resume else []), *(["--yes"] * yes)]
+        words = ["--lock-wait", lock_wait] if lock_wait is not None else []
+        words += [*(["--resume", resume] if resume else []), *(["--yes"] * yes)]
         return detached.launch(command, tuple(words), checked.experiment.node, as_json=as_json)
     if resume is not None and (found := attached.detached_run(results, resume)) is not None:
         return attached.attach(*found, command, as_json=as_json)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import files
-from orchestrator.cli.runs import AsJson, ExperimentPath, Overrides, Results
+from orchestrator.cli.runs import AsJson, ExperimentPath, LockWait, Overrides, Results
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ def tune(
     ] = None,
     overrides: Overrides = _NOTHING,
     blocks: Annotated[int, typer.Option("--blocks", metavar="N", help="Repetitions of the sweep.")] = 5,
-    lock_wait: Annotated[
-        str, typer.Option(metavar="TIME", help="Wait this long for a busy node, e.g. 10m.")
-    ] = "0s",
+    lock_wait: LockWait = None,
     yes: Annotated[bool, typer.Option("--yes", help="Consent to node.free: all.")] = False,
     results: Results = Path("results"),
     as_json: AsJson = False,
@@ -49,7 +47,7 @@ def tune(
     speculate", or "always speculate"; exit code 6 where the numbers decide nothing.
     """
     from orchestrator.cli.screen import screen_for
-    from orchestrator.cli.words import duration_s
+    from orchestrator.cli.words import lock_wait_s
     from orchestrator.runner.options import RunOptions
     from orchestrator.runner.session import run_experiment
     from orchestrator.runner.tuning import answer, tuned_json, tuning_overrides, undecided
@@ -58,7 +56,7 @@ def tune(
         raise UsageError(f"--blocks {blocks}: one repetition says nothing about noise", help="--blocks 5")
     written = files.load(experiment, overrides).experiment
     checked = files.load(experiment, (*overrides, *tuning_overrides(written, arm)))
-    wait_s = duration_s(lock_wait, "--lock-wait")
+    wait_s = lock_wait_s(lock_wait)
     screen = screen_for(as_json, checked.experiment)
     options = RunOptions(
         results=results, lock_wait_s=wait_s, yes=yes, blocks=blocks, watchers=screen.watchers

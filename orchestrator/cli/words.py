@@ -16,6 +16,10 @@ def duration_s(word: str, option: str) -> float:
     return seconds
 
 
+def lock_wait_s(word: str | None) -> float | None:
+    return None if word is None else duration_s(word, "--lock-wait")
+
+
 def error_lines(error: DynspecError) -> list[str]:
     """Message, details, what to do; for a dirty node the restore command is the last line, alone."""
     lines = [clean(f"dynspec: {error.message}"), *(clean(f"  {line}") for line in error.details)]

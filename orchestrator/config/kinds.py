@@ -251,7 +251,11 @@ class Measure:
         return low if self.high == float("inf") else f"{low} and at most {self.spell(self.high)}"
 
     def schema(self) -> Json:
-        return {"type": "string", "pattern": f"^{self.pattern}$"}
+        return {
+            "type": "string",
+            "pattern": f"^{self.pattern}$",
+            "examples": re.split(", | or ", self.example),
+        }
 
     def spell(self, value: object) -> object:
         assert isinstance(value, int | float)

@@ -153,7 +153,13 @@ class EnvMap:
     def schema(self) -> Json:
         reference: Json = {
             "type": "object",
-            "properties": {"from_env": {"type": "string", "pattern": f"^({_VARIABLE})$"}},
+            "properties": {
+                "from_env": {
+                    "description": "the variable of this machine that holds the secret",
+                    "type": "string",
+                    "pattern": f"^({_VARIABLE})$",
+                }
+            },
             "required": ["from_env"],
             "additionalProperties": False,
         }

@@ -84,7 +84,7 @@ class LoadChoice:
     def schema(self) -> Json:
         straddle: Json = {
             "type": "object",
-            "properties": {"straddle": _AROUND.schema()},
+            "properties": {"straddle": {"description": "to and fro across a threshold", **_AROUND.schema()}},
             "required": ["straddle"],
             "additionalProperties": False,
         }

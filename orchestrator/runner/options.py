@@ -18,7 +18,7 @@ class RunOptions:
     results: Path = Path("results")
     arms: tuple[str, ...] = ()  # empty: all
     resume: str | None = None  # run id
-    lock_wait_s: float = 0.0
+    lock_wait_s: float | None = None  # None: the experiment's
     yes: bool = False  # consent to `free: all`
     blocks: int = 0  # repetitions inside each boot of arms that share it; 0: boots are repeated
     detached: bool = False  # nobody sits before this controller

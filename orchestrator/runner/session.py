@@ -138,7 +138,8 @@ class Session:
         events.phase("connect", f"{experiment.node.host}")
         self.node = connect(experiment)
         events.phase("facts", "reading what the node is")
-        wait_s = max(self.options.lock_wait_s, experiment.limits.lock_wait_s)
+        asked_s = self.options.lock_wait_s
+        wait_s = experiment.limits.lock_wait_s if asked_s is None else asked_s
         self._first_look(self.node, may_wait=wait_s > 0)
         events.phase("guardian", "lock, lease and journal")
         holder = holder_name(detached=self.options.detached)
