@@ -7,7 +7,7 @@ import re
 import pytest
 
 from orchestrator.analysis.crossover import crossover
-from orchestrator.analysis.equality import equality, outputs_of
+from orchestrator.analysis.equality import digest_of, equality
 from orchestrator.analysis.recommend import native_config, recommend
 from orchestrator.analysis.summary import summarise
 from orchestrator.analysis.switching import resume_penalty, straddle
@@ -57,7 +57,6 @@ def test_a_server_log_becomes_samples_and_switches():
         (31.0, False, 6),
         (40.0, True, 5),
     ]
-    assert [trace.speculating_at(t) for t in (1, 13, 25, 35, 60)] == [True, False, True, False, True]
 
 
 def test_one_rank_speaks_for_the_log():
@@ -117,9 +116,8 @@ def test_without_a_resume_there_is_no_penalty_to_tell():
     ("measured", "verdict"), [(1000.0, "fine"), (980.0, "fine"), (950.0, "cost"), (790.0, "collapse")]
 )
 def test_a_load_around_the_threshold_is_set_against_steady_load_on_both_sides(measured, verdict):
-    found = straddle(measured, low=800.0, high=1200.0, switches=30, duration_s=60.0)
+    found = straddle(measured, low=800.0, high=1200.0)
     assert found.verdict == verdict
-    assert found.switches_per_s == 0.5
 
 
 def test_the_steady_loads_count_by_the_time_on_each_side():
@@ -220,7 +218,7 @@ def test_failed_requests_and_warmup_have_no_output_to_compare():
         {"i": 2, "ok": True, "output_sha256": None},
         {"i": 0, "ok": True, "phase": "warmup", "output_sha256": "w"},
     ]
-    assert outputs_of(records, 3) == {(3, 0): "a"}
+    assert [digest_of(record) for record in records] == ["a", None, None, None]
 
 
 # -- GPU samples ---------------------------------------------------------------------------------------------

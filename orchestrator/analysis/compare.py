@@ -27,10 +27,6 @@ class RunComparison:
     only_b: tuple[str, ...]
     unlike: tuple[Difference, ...]
 
-    @property
-    def blocked(self) -> bool:
-        return any(item.blocks for item in self.unlike)
-
 
 def compare_runs(
     a: Summary,

@@ -16,14 +16,10 @@ Outputs = Mapping[Key, str]  # digest of the output of each ok request, of one b
 TOLERANCE = 0.02  # by how much an arm's share may stay below the baseline's own before it is called
 
 
-def outputs_of(records: Iterable[Mapping[str, object]], index: int) -> dict[Key, str]:
-    """Digests of one point's records; failed requests and warm-up are left out."""
-    found = {}
-    for record in records:
-        number, digest = record.get("i"), record.get("output_sha256")
-        if record.get("ok") and record.get("phase") != "warmup" and isinstance(number, int) and digest:
-            found[index, number] = str(digest)
-    return found
+def digest_of(record: Mapping[str, object]) -> str | None:
+    """Of the output of an ok request; failed ones and the warm-up have none to compare."""
+    digest = record.get("output_sha256")
+    return str(digest) if digest and record.get("ok") and record.get("phase") != "warmup" else None
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def summarise(
 
     `arms`: the experiment's, in its order; without them names decide. `boot_order`: (arm, boot) as they ran, for the
     drift check. `shared`: groups of arms that were measured in the same boots. `outputs`:
-    per arm the digests of each boot (`equality.outputs_of`). `stepping`: of a load that steps across a threshold.
+    per arm the digests of each boot (`equality.digest_of`). `stepping`: of a load that steps across a threshold.
     `retracted`: requests that the server of a boot took back for lack of KV memory, where its log was read.
     """
     names = [arm.name for arm in arms] or list(dict.fromkeys(point.arm for point in points))

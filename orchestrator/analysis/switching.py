@@ -93,7 +93,6 @@ def _speculating(trace: Trace, switches: int) -> bool:
 class Straddle:
     """Load that steps around the threshold, against steady load on both sides of it."""
 
-    switches_per_s: float | None
     expected: float  # rate if switching cost nothing: the mean of both levels by the time spent on each
     measured: float
     change: float  # measured / expected - 1
@@ -104,8 +103,6 @@ def straddle(
     measured: float,
     low: float,
     high: float,
-    switches: int | None = None,
-    duration_s: float | None = None,
     *,
     share_high: float = 0.5,
 ) -> Straddle:
@@ -120,10 +117,9 @@ def straddle(
         raise ValueError("share_high must lie between 0 and 1")
     expected = share_high * high + (1 - share_high) * low
     change = measured / expected - 1
-    rate = switches / duration_s if switches is not None and duration_s else None
     verdict: Literal["collapse", "cost", "fine"] = "fine"
     if measured < min(low, high):
         verdict = "collapse"
     elif math.log(measured / expected) < -math.log(stats.EFFECT):
         verdict = "cost"
-    return Straddle(rate, expected, measured, change, verdict)
+    return Straddle(expected, measured, change, verdict)

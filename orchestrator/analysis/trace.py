@@ -8,7 +8,6 @@ so one that follows a switch is of both modes.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -54,13 +53,6 @@ class Trace:
     switches: tuple[Switch, ...]
     start: datetime | None = None  # of the first stamped line, on the node's wall clock
     retracted: int = 0  # requests sent back to the queue for lack of KV memory, over all data-parallel ranks
-
-    def speculating_at(self, t_s: float) -> bool:
-        """By the switches seen; before the first one, the opposite of what it turned to; True without any."""
-        if not self.switches:
-            return True
-        place = bisect_right([switch.t_s for switch in self.switches], t_s)
-        return self.switches[place - 1].speculating if place else not self.switches[0].speculating
 
 
 def read_log(lines: Iterable[str]) -> Trace:

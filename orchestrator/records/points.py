@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.acceptance import counted, with_acceptance
-from orchestrator.analysis.equality import Outputs
+from orchestrator.analysis.equality import Outputs, digest_of
 from orchestrator.analysis.evidence import (
     DAMAGED_RECORDS,
     evidence_of,
@@ -233,8 +233,7 @@ def _noting_outputs(
 ) -> Iterator[dict[str, Any]]:
     """The records as they come; the digests of good outputs go into `into`."""
     for record in records:
-        digest = record.get("output_sha256")
-        if digest and record.get("ok") and record.get("phase") != "warmup":
+        if (digest := digest_of(record)) is not None:
             into[index, record["i"]] = digest[:DIGEST_CHARS]
         yield record
 

@@ -38,7 +38,7 @@ def give_back(
             events.note(note)
     except DynspecError as error:
         if isinstance(error, RemoteError) and error.code == "dirty":
-            raise dirty(error, command) from error
+            raise dirty(error, command, node.restore_by_hand) from error
         events.note(f"{error.message}; giving the node back over a new connection")
         given = _again(node, reconnect, run_id, command)
     events.emit("given_back", restored=list(given.restored))
@@ -55,17 +55,20 @@ def _again(lost: Node, reconnect: Callable[[], Node], run_id: str, command: str)
     except NodeDirty:
         raise
     except DynspecError as error:
-        raise dirty(error, command) from error
+        raise dirty(error, command, lost.restore_by_hand) from error
 
 
-def dirty(error: DynspecError, command: str) -> NodeDirty:
-    """A node that answered has said what is left; one that did not may still restore itself."""
+def dirty(error: DynspecError, command: str, by_hand: str) -> NodeDirty:
+    """A node that answered has said what is left; one that did not may still restore itself.
+
+    `by_hand`: what does the same as `command` with only ssh.
+    """
     if isinstance(error, RemoteError) and error.code == "dirty":
         more = ways_out(error, command)
     else:
         more = ("a node that still runs restores itself when the lease (node.lease) ends",)
     return NodeDirty(
         f"the node could not be given back as it was: {error.message}",
-        details=(*error.details, *more),
+        details=(*error.details, *more, f"without dynspec at hand: {by_hand}"),
         restore_command=command,
     )
