@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from .literals import Constants, NotConstant
+from .literals import Constants, NotConstant, dotted
 
 
 def options(
@@ -51,7 +51,7 @@ def _meta(node: ast.expr, constants: Constants) -> dict[str, Any]:
     words: dict[str, Any] = {}
     for word in node.keywords:
         value = _or_none(word.value, constants)
-        words[str(word.arg)] = _dotted(word.value) if value is None else value
+        words[str(word.arg)] = dotted(word.value) if value is None else value
     return words
 
 
@@ -67,13 +67,13 @@ def _keywords(kind: ast.expr, words: dict[str, Any], types: dict[str, Any], on_o
     if words.get("type_parser"):
         keywords["type"] = types.get(words["type_parser"], str)
     elif name in ("List", "list"):
-        keywords = {"nargs": "+", "type": types.get(_dotted(inner) if inner else "str", str)}
+        keywords = {"nargs": "+", "type": types.get(dotted(inner) if inner else "str", str)}
     elif name == "Literal":
         keywords["choices"] = [item.value for item in _items(inner) if isinstance(item, ast.Constant)]
-    elif _dotted(kind) == "bool":
+    elif dotted(kind) == "bool":
         return {"action": "store_true"}
     else:
-        keywords["type"] = types.get(_dotted(kind), str)
+        keywords["type"] = types.get(dotted(kind), str)
     if isinstance(words.get("choices"), list):
         keywords["choices"] = words["choices"]
     for key in ("nargs", "const"):
@@ -93,7 +93,7 @@ def _generic(kind: ast.expr) -> tuple[str, ast.expr | None]:
         return "", None
     inner: Any = kind.slice
     inner = getattr(inner, "value", inner) if type(inner).__name__ == "Index" else inner
-    return _dotted(kind.value), inner
+    return dotted(kind.value), inner
 
 
 def _items(node: ast.expr | None) -> list[ast.expr]:
@@ -107,11 +107,3 @@ def _or_none(node: ast.expr, constants: Constants) -> Any:
         return constants.value(node)
     except NotConstant:
         return None
-
-
-def _dotted(node: ast.AST) -> str:
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        return f"{_dotted(node.value)}.{node.attr}"
-    return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Callable
@@ -77,6 +78,17 @@ class Engine:
         if not self.has_tokenizer:
             raise ValueError("the server has no tokenizer (--skip-tokenizer-init): send input_ids")
         return chat_ids(messages, self.vocabulary)
+
+    async def answered(self, prompt: list[int], sampling: Sampling, http: HttpRequest) -> Request:
+        """One prompt to its end."""
+        done: asyncio.Future[Request] = asyncio.get_event_loop().create_future()
+
+        def emit(request: Request) -> None:
+            if request.finished and not done.done():
+                done.set_result(request)
+
+        self.submit(prompt, sampling, emit, http=http)
+        return await done
 
     def submit(
         self,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from . import added, annotated
-from .literals import Constants, NotConstant
+from .literals import Constants, NotConstant, dotted
 
 
 class UnreadableTree(Exception):
@@ -168,7 +168,7 @@ def _aliases(owner: ast.ClassDef) -> dict[str, str]:
 def _program(module: ast.Module) -> str:
     """`prog` of the ArgumentParser that `prepare_server_args` makes; it begins every usage error."""
     for node in ast.walk(module):
-        if isinstance(node, ast.Call) and _dotted(node.func) == "argparse.ArgumentParser":
+        if isinstance(node, ast.Call) and dotted(node.func) == "argparse.ArgumentParser":
             for word in node.keywords:
                 if word.arg == "prog" and isinstance(word.value, ast.Constant):
                     return str(word.value.value)
@@ -182,9 +182,9 @@ def _option(call: ast.Call, constants: Constants, fields: dict[str, Any]) -> tup
         if word.arg in ("dest", "nargs", "const", "required"):
             keywords[word.arg] = constants.value(word.value)
         elif word.arg == "type":
-            keywords["type"] = _TYPES.get(_dotted(word.value), str)
+            keywords["type"] = _TYPES.get(dotted(word.value), str)
         elif word.arg == "action":
-            keywords.update(_action(_dotted(word.value) or constants.value(word.value)))
+            keywords.update(_action(dotted(word.value) or constants.value(word.value)))
         elif word.arg in ("default", "choices"):
             _constant_keyword(keywords, word, constants, fields)
     return names, keywords
@@ -194,7 +194,7 @@ def _constant_keyword(
     keywords: dict[str, Any], word: ast.keyword, constants: Constants, fields: dict[str, Any]
 ) -> None:
     value = word.value
-    if isinstance(value, ast.Attribute) and _dotted(value).startswith("ServerArgs."):
+    if isinstance(value, ast.Attribute) and dotted(value).startswith("ServerArgs."):
         keywords["default"] = fields.get(value.attr)
         return
     try:
@@ -212,11 +212,3 @@ def _action(name: str) -> dict[str, Any]:
     if name in known:
         return {"action": known[name]}
     return {"action": name} if name.startswith("store") or name == "append" else {}
-
-
-def _dotted(node: ast.AST) -> str:
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        return f"{_dotted(node.value)}.{node.attr}"
-    return ""

@@ -59,15 +59,7 @@ def _prompts(engine: Engine, body: dict[str, Any]) -> list[list[int]]:
 
 
 async def _whole(engine: Engine, prompt: list[int], sampling: Sampling, http: HttpRequest) -> dict[str, Any]:
-    done: asyncio.Future[Request] = asyncio.get_event_loop().create_future()
-
-    def emit(request: Request) -> None:
-        if request.finished and not done.done():
-            done.set_result(request)
-
-    engine.submit(prompt, sampling, emit, http=http)
-    request = await done
-    return output_of(engine, request)
+    return output_of(engine, await engine.answered(prompt, sampling, http))
 
 
 def output_of(engine: Engine, request: Request) -> dict[str, Any]:

@@ -49,3 +49,12 @@ class Constants:
         if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
             return _BINARY[type(node.op)](self.value(node.left), self.value(node.right))
         raise NotConstant(ast.dump(node))
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` as it is written; empty for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return ""

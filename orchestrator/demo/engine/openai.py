@@ -6,7 +6,6 @@ reason, and the usage chunk (empty choices) where it was asked for.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from typing import Any
@@ -93,14 +92,7 @@ def usage_of(engine: Engine, request: Request, *, details: bool = False) -> dict
 async def _whole(
     engine: Engine, http: HttpRequest, body: dict[str, Any], prompt: list[int], sampling: Sampling, chat: bool
 ) -> HttpResponse:
-    done: asyncio.Future[Request] = asyncio.get_event_loop().create_future()
-
-    def emit(request: Request) -> None:
-        if request.finished and not done.done():
-            done.set_result(request)
-
-    engine.submit(prompt, sampling, emit, http=http)
-    request = await done
+    request = await engine.answered(prompt, sampling, http)
     finish = request.finish or {}
     choice: dict[str, Any] = {"index": 0}
     if chat:
