@@ -192,6 +192,11 @@ class TestGateOfAnExperiment:
         assert good_runs(tmp_path, experiment) == [good.run_id]
 
 
+def test_accept_is_not_given_with_what_it_would_leave_out(tmp_path):
+    done = dynspec(tmp_path, "gate", "any", "--accept", "--max-drop", "3%")
+    assert (done.returncode, "--accept compares nothing" in done.stderr) == (2, True)
+
+
 class TestCompare:
     def test_each_arm_is_better_worse_or_inside_the_noise(self, good, tmp_path):
         store = write_run(tmp_path, "20260102-000000-trial-0002", rate=slower)

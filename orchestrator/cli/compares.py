@@ -90,6 +90,8 @@ def gate(
     A run that passes becomes last-good. The first run of an experiment on a host has no reference: look at it, then
     take it as one with --accept.
     """
+    if accept and (against or metric or max_drop) is not None:
+        raise UsageError("--accept compares nothing: it goes with neither --against, --metric nor --max-drop")
     from orchestrator.records.begun import begun_experiment
     from orchestrator.records.gating import require_finished
     from orchestrator.store import RunStore

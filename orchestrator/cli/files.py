@@ -41,4 +41,4 @@ def default_experiment() -> Path:
 def _nearby(path: Path) -> str:
     folders = [path.parent, Path("experiments")]
     found = sorted({str(file) for folder in folders if folder.is_dir() for file in folder.glob("*.yaml")})
-    return f"there are: {', '.join(found[:6])}" if found else "start from experiments/default.yaml"
+    return f"there are: {', '.join(found[:6])}" if found else "dynspec init NODE writes one"
