@@ -15,6 +15,7 @@ from orchestrator.analysis.evidence import (
     evidence_of,
     expected_mode,
     step_counts,
+    unmoved,
 )
 from orchestrator.analysis.likeness import across_arms, argument_findings, unintended
 from orchestrator.analysis.validity import Evidence, Finding, GpuWindow, judge, judged
@@ -210,6 +211,25 @@ def test_the_admission_limit_counts_all_data_parallel_ranks(server, ranks, expec
 def test_a_threshold_says_what_a_point_must_show(concurrency, load, expected):
     assert expected_mode(DYNAMIC, concurrency, load) == expected
     assert expected_mode(Arm("eagle3", EAGLE3, {}), concurrency, load) is None
+
+
+@pytest.mark.parametrize(
+    ("looks", "told"),
+    [
+        ([(5, (0, 8)), (6, (7, 2)), (10, (9, 1)), (1, (0, 8))], ()),
+        ([(5, (0, 8)), (6, (0, 9)), (10, (4, 1)), (1, (0, 8))], ()),  # six short ones did not all run at once
+        (
+            [(5, (0, 8)), (6, (0, 9)), (10, (0, 9))],
+            ("at concurrency 6, 10 no step was plain, as the threshold asks",),
+        ),
+        ([(5, (8, 0)), (1, (8, 0))], ("at concurrency 5, 1 no step was speculative, as the threshold asks",)),
+        ([(5, None), (6, None)], ()),  # a server that does not count
+    ],
+)
+def test_the_canary_tells_of_a_threshold_that_does_not_act(looks, told):
+    assert DYNAMIC.args["speculative-disable-batch-threshold"] == 5
+    assert unmoved(DYNAMIC, looks) == told
+    assert unmoved(Arm("eagle3", EAGLE3, {}), looks) == ()
 
 
 def test_native_adaptive_that_the_server_turned_off_is_seen_in_its_arguments():

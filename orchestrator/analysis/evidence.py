@@ -105,6 +105,20 @@ def over_boot(evidences: Sequence[Evidence]) -> tuple[Finding, ...]:
     return (Finding("patch_never_acted", text),)
 
 
+def unmoved(arm: Arm, looks: Sequence[tuple[int, tuple[int, int] | None]]) -> tuple[str, ...]:
+    """What the canary shows against the arm's threshold. `looks`: concurrency and its (plain, speculative) steps.
+
+    Both sides are judged as a whole: a few short requests need not all run at once.
+    """
+    found = []
+    for mode, place, word in (("plain", 0, "plain"), ("speculate", 1, "speculative")):
+        side = [(at, steps) for at, steps in looks if steps and expected_mode(arm, at, "closed") == mode]
+        if side and not sum(steps[place] for _, steps in side):
+            levels = ", ".join(str(at) for at, _ in side)
+            found.append(f"at concurrency {levels} no step was {word}, as the threshold asks")
+    return tuple(found)
+
+
 def expected_mode(arm: Arm, concurrency: int | None, load: str) -> Expected | None:
     """What the dynamic-disable patch must do; None without threshold or where both may happen."""
     threshold = arm.args.get(THRESHOLD)

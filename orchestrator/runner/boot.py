@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.analysis.evidence import expected_mode, step_counts, unmoved
 from orchestrator.errors import PhaseFailed, RemoteError
 from orchestrator.load.point import read_records
 from orchestrator.model.experiment import Arm, Experiment
@@ -145,15 +146,29 @@ class Boot:
 
     # -- canary --------------------------------------------------------------------------------------------
     def canary(self, step: Canary) -> None:
-        """A few short greedy requests per concurrency: code that imports may still crash at concurrency 10."""
+        """A few short greedy requests per concurrency: code that imports may still crash at concurrency 10.
+
+        A threshold that does not act is warned of before the sweep; its points will not count.
+        """
+        looks = []
         for position, concurrency in enumerate(step.concurrency):
             what = f"canary at concurrency {concurrency}"
             name = f"{self.arm.name}-{self.number}-canary-{position:02d}-c{concurrency}"
+            before = self._counters(concurrency)
             self._all_answered(self.loads.canary(concurrency), name, self.experiment.limits.canary_s, what)
-        words = ", ".join(map(str, step.concurrency))
-        self.events.emit(
-            "canary", arm=self.arm.name, boot=self.number, text=f"concurrency {words}: all answered"
-        )
+            looks.append((concurrency, step_counts(before, self._counters(concurrency))))
+        words = f"concurrency {', '.join(map(str, step.concurrency))}: all answered"
+        if counted := [steps for _, steps in looks if steps]:
+            plain, speculative = (sum(side) for side in zip(*counted, strict=True))
+            words += f", {plain} plain and {speculative} speculative steps"
+        self.events.emit("canary", arm=self.arm.name, boot=self.number, text=words)
+        for problem in unmoved(self.arm, looks):
+            self._warn(f"canary: {problem}")
+
+    def _counters(self, concurrency: int) -> list[dict[str, Any]]:
+        """What the patch counts; not asked for where the arm has no threshold to act on."""
+        wanted = expected_mode(self.arm, concurrency, "closed")
+        return _states(self.server_info()) if wanted is not None else []
 
     def _all_answered(self, spec: dict[str, Any], name: str, timeout_s: float, what: str) -> None:
         reply = self._load(spec, name, timeout_s, what)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ def test_arms_that_differ_only_in_the_threshold_share_boots_and_say_so(node: Ssh
     assert sorted(switched) == sorted(
         (boot, arm, value) for boot in (1, 2) for arm, value in (("plain", 0), ("two", 2), ("four", 4))
     )
+    canaries = {event["text"] for event in _events(folder, "canary")}
+    assert all(re.search(r"all answered, [1-9]\d* plain and 0 speculative steps$", text) for text in canaries)
     to, fro = ([arm for boot, arm, _ in switched if boot == number] for number in (1, 2))
     assert to == fro[::-1]
     _every_point_ran_at_its_own_threshold(folder)
