@@ -21,6 +21,8 @@ PATCHER = {target.path: functools.partial(target.patcher, target.path) for targe
 NATIVE = ("0.5.14", "0.5.23")
 REFUSED = ("0.5.13.post1",)
 pytestmark = pytest.mark.wheels
+# All tests of a release in a row, so that it is patched once even where several workers share this file.
+each_release = pytest.mark.parametrize("version", TWO_WORKERS, scope="module")
 
 
 @functools.cache
@@ -48,7 +50,7 @@ def function_in(text: str, klass: str, name: str) -> ast.FunctionDef:
     return next(n for n in body if isinstance(n, ast.FunctionDef) and n.name == name)
 
 
-@pytest.mark.parametrize("version", TWO_WORKERS)
+@each_release
 def test_every_file_is_hooked_compiles_and_names_nothing_unknown(version):
     for edit in built(version).edits:
         problems = check(edit.path, sources_of(version)[edit.path], edit.after)
@@ -56,7 +58,7 @@ def test_every_file_is_hooked_compiles_and_names_nothing_unknown(version):
     assert {edit.path for edit in built(version).edits} == set(PATCH.paths)
 
 
-@pytest.mark.parametrize("version", TWO_WORKERS)
+@each_release
 def test_the_manifest_has_the_hashes_of_the_real_files_and_of_the_hooked_ones(version):
     listing = PATCH.listings[version]
     assert listing.files == {path: sha256(sources_of(version)[path]) for path in PATCHER}
@@ -73,7 +75,7 @@ def test_the_manifest_adds_every_file_of_the_runtime_and_no_other():
     assert {add.path for add in PATCH.adds} == files
 
 
-@pytest.mark.parametrize("version", TWO_WORKERS)
+@each_release
 def test_hooks_only_add_lines_so_taking_them_out_gives_the_original_bytes(version):
     for path in PATCHER:
         before = sources_of(version)[path].splitlines(keepends=True)
@@ -88,7 +90,7 @@ def test_hooks_only_add_lines_so_taking_them_out_gives_the_original_bytes(versio
         assert expected is None
 
 
-@pytest.mark.parametrize("version", TWO_WORKERS)
+@each_release
 def test_a_hooked_file_is_never_hooked_again(version):
     for path, patcher in PATCHER.items():
         with pytest.raises(AnchorError, match="already patched"):
@@ -122,7 +124,7 @@ def test_a_later_tree_of_unknown_version_is_refused_by_its_anchors(version):
         build_patch_set((PATCH,), sources, tree_facts(None, sources), allow_unlisted=True)
 
 
-@pytest.mark.parametrize("version", TWO_WORKERS)
+@each_release
 def test_the_option_is_an_argument_of_its_own_and_upstreams_next_argument_is_whole(version):
     add = function_in(edit_of(version, "srt/server_args.py").after, "ServerArgs", "add_cli_args")
     calls = [n for n in ast.walk(add) if isinstance(n, ast.Call)]
@@ -146,7 +148,7 @@ def test_the_option_is_an_argument_of_its_own_and_upstreams_next_argument_is_who
     assert own[1] == own[0] + 1
 
 
-@pytest.mark.parametrize("version", TWO_WORKERS)
+@each_release
 def test_a_decode_is_taken_over_before_anything_of_the_draft_runs(version):
     for path, klass in (
         ("srt/speculative/eagle_worker.py", "EAGLEWorker"),
@@ -159,7 +161,7 @@ def test_a_decode_is_taken_over_before_anything_of_the_draft_runs(version):
         assert "return plain_result" in first
 
 
-@pytest.mark.parametrize("version", TWO_WORKERS)
+@each_release
 def test_the_switch_answers_before_sglang_logs_all_its_arguments(version):
     handler = function_in(
         edit_of(version, "srt/managers/scheduler.py").after, "Scheduler", "set_internal_state"
@@ -189,13 +191,13 @@ def keywords_of(file: str, callee: str) -> set[str]:
     return {k.arg for call in calls for k in call.keywords if k.arg}
 
 
-@pytest.mark.parametrize("version", TWO_WORKERS)
+@each_release
 def test_every_field_that_a_catch_up_replaces_exists(version):
     fields = dataclass_fields(text_of(version, "srt/managers/schedule_batch.py"), "ModelWorkerBatch")
     assert keywords_of("draft.py", "dataclasses.replace") <= fields
 
 
-@pytest.mark.parametrize("version", TWO_WORKERS)
+@each_release
 def test_every_field_of_a_draft_input_exists(version):
     text = text_of(version, "srt/speculative/eagle_info.py")
     # worker_v1 builds one only where draft extends have no input class of their own.
@@ -204,14 +206,14 @@ def test_every_field_of_a_draft_input_exists(version):
         assert keywords_of(file, "EagleDraftInput") <= dataclass_fields(text, "EagleDraftInput")
 
 
-@pytest.mark.parametrize("version", TWO_WORKERS)
+@each_release
 def test_every_field_of_a_result_exists(version):
     fields = dataclass_fields(text_of(version, "srt/managers/utils.py"), "GenerationBatchResult")
     for file in ("worker_v1.py", "worker_v2.py"):
         assert keywords_of(file, "GenerationBatchResult") <= fields
 
 
-@pytest.mark.parametrize("version", TWO_WORKERS)
+@each_release
 def test_an_extend_input_of_its_own_has_the_fields_that_are_given(version):
     text = text_of(version, "srt/speculative/eagle_info.py")
     if "class EagleDraftExtendInput" not in text:
@@ -221,7 +223,7 @@ def test_an_extend_input_of_its_own_has_the_fields_that_are_given(version):
     )
 
 
-@pytest.mark.parametrize("version", TWO_WORKERS)
+@each_release
 def test_every_import_of_the_runtime_finds_its_name(version):
     for file in (PATCHES / "dynamic_disable/runtime/dynspec").glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -261,7 +263,7 @@ def arguments():
     return module
 
 
-@pytest.mark.parametrize("version", TWO_WORKERS)
+@each_release
 def test_every_argument_that_is_refused_is_one_of_this_release_or_not_there_yet(version, arguments):
     fields = dataclass_fields(text_of(version, "srt/server_args.py"), "ServerArgs")
     newer = {"speculative_adaptive", "enable_hisparse"}
