@@ -73,7 +73,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     results: Results = {}
     for outcome in ("passed", "skipped", "failed", "error"):
         for report in terminalreporter.stats.get(outcome, []):
-            properties = dict(report.user_properties)
+            properties = dict(getattr(report, "user_properties", ()))  # a module that cannot be read has none
             if "drill" in properties:
                 results[str(properties["drill"])] = {**properties, "outcome": outcome}
     kept = config.getoption("--matrix-results", None)
