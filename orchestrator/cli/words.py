@@ -8,7 +8,7 @@ from orchestrator.plain_text import clean
 
 def duration_s(word: str, option: str) -> float:
     """`30s`, `10m`, `2h` in seconds; the spelling of the experiment file."""
-    from orchestrator.config.kinds import duration
+    from orchestrator.config.measures import duration
 
     seconds = duration().amount(word)
     if seconds is None:
@@ -30,7 +30,7 @@ def error_lines(error: DynspecError) -> list[str]:
 
 def share(word: str, option: str) -> float:
     """`3%` as 0.03; the spelling of the experiment file."""
-    from orchestrator.config.kinds import PERCENT
+    from orchestrator.config.measures import PERCENT
 
     found = PERCENT.amount(word)
     if found is None or not PERCENT.low <= found <= PERCENT.high:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.config.kinds import BAD, RATE, Bad, Choice, Json, ListOf, Text, Whole, duration, wrong
+from orchestrator.config.kinds import BAD, Bad, Choice, Json, ListOf, Text, Whole, wrong
+from orchestrator.config.measures import RATE, duration
 from orchestrator.config.sections import Field, Section
 from orchestrator.config.tree import ListNode, MapNode, Problems, ScalarNode, TreeNode
 from orchestrator.model.experiment import Load, Prompts

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from orchestrator.config.kinds import (
     BAD,
-    PERCENT,
     Anything,
     Bad,
     Choice,
@@ -19,9 +18,9 @@ from orchestrator.config.kinds import (
     Real,
     Text,
     Whole,
-    duration,
 )
 from orchestrator.config.maps import ArgsMap, EnvMap
+from orchestrator.config.measures import PERCENT, duration
 from orchestrator.config.paths import NodePath, WorkPath
 from orchestrator.config.preset import ArmsChoice, RawArm
 from orchestrator.config.sections import Field, MapOf, Section
