@@ -58,7 +58,13 @@ def test_json_lines_are_one_valid_point_of_one_boot_each():
 
 
 def test_json_lines_have_the_rates_that_scripts_read_over_the_steady_window():
-    told = {"output_tps": 500.0, "input_tps": 9_000.0, "requests_per_s": 32.0, "window_s": 2.5, "ttft_std": 0.25}
+    told = {
+        "output_tps": 500.0,
+        "input_tps": 9_000.0,
+        "requests_per_s": 32.0,
+        "window_s": 2.5,
+        "ttft_std": 0.25,
+    }
     measured = [replace(point, metrics={**point.metrics, **told}) for point in points(1, arms=ARMS[:1])]
     line = json.loads(exports.bench_serving_jsonl(summarise(measured, arms=ARMS[:1]), INFO).splitlines()[0])
     rates = [f"{name}_throughput" for name in ("request", "input", "output", "total")]
