@@ -34,6 +34,6 @@ def dynspec(*words: object, cwd: Path = ROOT, **env: str) -> Done:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     return Done(done.returncode, done.stdout, done.stderr)

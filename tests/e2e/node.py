@@ -21,7 +21,7 @@ from orchestrator.demo.tree import ENGINE_PACKAGE
 from tests.sshd import Sshd, process_name
 
 Picture = dict[str, tuple[object, ...]]
-GONE_LIMIT_S = 5.0  # a guardian answers, then ends; an agent ends when its channel does
+GONE_LIMIT_S = 30.0  # a guardian answers, then ends; an agent ends when its channel does
 
 
 class SshNode:

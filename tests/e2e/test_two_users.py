@@ -61,7 +61,7 @@ def test_while_a_run_goes_on_others_are_refused_wait_their_turn_or_give_up_waiti
             assert "waiting up to 60 s" in patient.wait_event("note")[1]["text"]
             impatient.wait_event("note")
             impatient.send(signal.SIGINT)
-            assert impatient.wait(10).code == 130
+            assert impatient.wait().code == 130
             assert (node.files(), node.server_pid()) == (files, server)
             done = first.wait()
             assert patient.wait().code in MEASURED
@@ -89,7 +89,7 @@ def test_a_live_run_is_seen_from_elsewhere_and_ended_only_by_force(
         refused = elsewhere.run("restore", node.name, *reach)
         taken = elsewhere.run("restore", node.name, *reach, "--force", "--json")
         assert node.lock_holder() is None
-        done = run.wait(20)
+        done = run.wait()
     assert (told.code, f"run {run_id}" in told.out) == (0, True), told.text
     assert f"server pid {server}" in told.out
     assert (as_json["lock"]["run_id"], as_json["lock"]["state"]) == (run_id, "live")
