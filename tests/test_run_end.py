@@ -6,7 +6,8 @@ import json
 import os
 import queue
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,13 +24,16 @@ from orchestrator.errors import (
     Regression,
     RemoteError,
 )
+from orchestrator.model.plan import ApplyEdits, FreeGpus, StartServer
 from orchestrator.redact import Redactor
 from orchestrator.remote.channel import Event
 from orchestrator.runner.events import Events
 from orchestrator.runner.finish import Ending, verdict
 from orchestrator.runner.guarding import explain_end
+from orchestrator.runner.loop import Loop
 from orchestrator.runner.signals import WATCHED, SignalGate, watching_signals
 from orchestrator.store import OUTCOME, RunStore
+from tests.plan_cases import experiment, facts, plan_of
 
 EXPERIMENT = """
 schema: 1
@@ -137,6 +141,50 @@ def test_exit_code_and_state(
     error: DynspecError | None, signum: int | None, touched: bool, code: int, state: str
 ) -> None:
     assert verdict(error, signum, touched) == (code, state)
+
+
+class Answering:
+    """A node whose every deed ends in one and the same way."""
+
+    def __init__(self, end: BaseException) -> None:
+        self._end = end
+
+    def __getattr__(self, deed: str) -> Callable[..., object]:
+        def act(*words: object, **named: object) -> object:
+            raise self._end
+
+        return act
+
+
+ENDS: list[tuple[BaseException, bool]] = [
+    (Interrupted(signal.SIGINT), True),  # the node may have done it already
+    (RemoteError("cut", code="lost"), True),
+    (RemoteError("no", code="changed"), False),
+    (RemoteError("no", code="busy", data={"holders": []}), False),
+]
+
+
+@pytest.mark.parametrize("kind", [ApplyEdits, FreeGpus, StartServer])
+@pytest.mark.parametrize(("end", "touched"), ENDS)
+def test_a_deed_counts_as_touching_the_node_from_its_question_on_unless_it_is_refused(
+    kind: type, end: BaseException, touched: bool, tmp_path: Path
+) -> None:
+    plan = plan_of({})
+    deed = next(step for step in plan.steps if isinstance(step.do, kind))
+    store = RunStore.create(tmp_path, "20260101-000000-end-0001", Redactor({}))
+    loop = Loop(
+        experiment([]),
+        facts({}),
+        replace(plan, steps=(deed,)),
+        Answering(end),  # type: ignore[arg-type]
+        store,
+        Events((), Redactor({})),
+        {},
+        tmp_path,
+    )
+    with pytest.raises((DynspecError, Interrupted)):
+        loop.execute()
+    assert loop.touched is touched
 
 
 def test_a_report_that_cannot_be_made_costs_neither_records_nor_outcome(tmp_path: Path) -> None:

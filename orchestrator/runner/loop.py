@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, assert_never
 
-from orchestrator.errors import RemoteError
+from orchestrator.errors import DoesNotFit, NodeBusy, RemoteError
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.facts import Facts
 from orchestrator.model.plan import (
@@ -124,10 +124,22 @@ class Loop:
         except RemoteError as error:
             raise before_acting(error, self.experiment.node.host) from error
 
+    @contextmanager
+    def _touching(self) -> Iterator[None]:
+        """A deed counts from the moment that it is asked for: a signal may come before its answer does."""
+        before, self.touched = self.touched, True
+        try:
+            with self._refusing():
+                yield
+        except (DoesNotFit, NodeBusy):
+            self.touched = before
+            raise
+
     def _apply(self, patch_set: PatchSet) -> None:
-        with self._refusing():
+        before = self.touched
+        with self._touching():
             applied = self.node.apply(patch_set.name, [_file(edit) for edit in patch_set.edits])
-        self.touched = self.touched or bool(applied.changed)
+        self.touched = before or bool(applied.changed)
         self.events.emit("applied", patch_set=patch_set.name, changed=list(applied.changed))
 
     def _lay(self, patch_set: PatchSet) -> None:
@@ -142,10 +154,12 @@ class Loop:
     def _free(self, effect: FreeGpus) -> None:
         rules = [{"user": rule.user, "command": rule.command} for rule in effect.rules]
         limit_s = self.experiment.limits.free_s
-        with self._refusing():
+        before = self.touched
+        with self._touching():
             freed = self.node.free(
                 policy=effect.policy, rules=rules, gpus=effect.gpus or "all", timeout_s=limit_s
             )
+        self.touched = before or bool(freed.stopped)
         for process in freed.stopped:
             self.events.emit("freed", process=process)
 
@@ -156,7 +170,7 @@ class Loop:
     def _start(self, effect: StartServer) -> None:
         launch = effect.launch
         arm = self.experiment.arm(effect.arm)
-        with self._refusing():
+        with self._touching():
             started = self.node.start(
                 launch.argv,
                 cwd=launch.cwd,
@@ -166,7 +180,6 @@ class Loop:
                 boot=effect.boot,
                 port=launch.port,
             )
-        self.touched = True
         self.events.emit("started", arm=effect.arm, boot=effect.boot, pid=started.pid, argv=list(launch.argv))
         model = str(arm.args.get("served-model-name", arm.args.get("model-path", "default")))
         loads = Loads.of(self.experiment.sweep, launch.port, model, self.base)
