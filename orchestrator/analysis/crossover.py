@@ -8,7 +8,7 @@ between the last point that is surely better and the next that is surely worse. 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -20,7 +20,7 @@ from orchestrator.analysis.verdict import PointVerdict, Side, compare, contrast,
 GRID = 32  # steps between two measured points when looking for an edge
 BISECTIONS = 30
 
-Kind = Literal["never", "always", "crosses", "noise", "untested", "nothing"]
+Kind = Literal["never", "always", "partly", "crosses", "noise", "untested", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,9 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Crossover:
-    """Plain answers: `never` better, `always` better (nowhere shown worse), `crosses`, inside the `noise` everywhere,
-    `untested` (one boot: estimates without a claim), `nothing` to compare."""
+    """Plain answers: `never` better, `always` better (nowhere shown worse), `partly` (the same of half of the asked
+    concurrencies or fewer, as the others do not count), `crosses`, inside the `noise` everywhere, `untested` (one
+    boot: estimates without a claim), `nothing` to compare."""
 
     arm: str
     against: str
@@ -47,6 +48,7 @@ class Crossover:
     worse_at: tuple[int, ...]
     unclear_at: tuple[int, ...]
     changes: Mapping[int, Contrast]  # concurrency -> ratio arm / against
+    uncounted_at: tuple[int, ...] = ()  # asked, without a value that counts on both sides
 
 
 def crossover(
@@ -57,15 +59,17 @@ def crossover(
     offset: float = 1.0,
     shared_boots: bool = False,
     floor: float = 1.0,
+    asked: Collection[int] = (),
 ) -> Crossover:
     """`Side.values` are keyed by concurrency here (see `by_concurrency`).
 
+    `asked`: concurrencies that were to be measured; the answer is of all of them, or it says which.
     `offset`: compare with `against` times this, as for a plain step that costs more than the baseline's.
     """
     moved = Side(against.name, _scaled(against.values, offset), against.order)
     comparison = compare(metric, arm, moved, shared_boots=shared_boots, floor=floor)
     if not comparison.points:
-        return Crossover(arm.name, against.name, metric, "nothing", (), (), (), (), {})
+        return Crossover(arm.name, against.name, metric, "nothing", (), (), (), (), {}, tuple(sorted(asked)))
     calls = {name: _at(comparison.points, name) for name in ("better", "worse", "inconclusive")}
     changes = {point.index: point.contrast for point in comparison.points}
     tested = any(point.contrast.tested for point in comparison.points)
@@ -75,7 +79,8 @@ def crossover(
         crossings = tuple(_crossing(a, b, gain) for a, b in pairwise(sure) if a.call != b.call)
     else:
         crossings = _estimates(metric, changes)
-    kind = _kind(tested, calls, bool(crossings))
+    uncounted = tuple(sorted(set(asked) - set(changes)))
+    kind = _kind(tested, calls, bool(crossings), mostly=len(changes) > len(uncounted))
     return Crossover(
         arm.name,
         against.name,
@@ -86,6 +91,7 @@ def crossover(
         calls["worse"],
         calls["inconclusive"],
         changes,
+        uncounted,
     )
 
 
@@ -110,11 +116,13 @@ def _at(points: tuple[PointVerdict, ...], name: str) -> tuple[int, ...]:
     return tuple(point.index for point in points if point.call == name)
 
 
-def _kind(tested: bool, calls: Mapping[str, tuple[int, ...]], crossed: bool) -> Kind:
+def _kind(tested: bool, calls: Mapping[str, tuple[int, ...]], crossed: bool, *, mostly: bool) -> Kind:
     if not tested:
         return "untested"
     if crossed:
         return "crosses"
+    if not mostly and (calls["better"] or calls["worse"]):
+        return "partly"
     if calls["better"]:
         return "always"
     return "never" if calls["worse"] else "noise"

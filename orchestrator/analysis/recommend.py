@@ -35,10 +35,11 @@ class Recommendation:
 
 def recommend(taxed: Crossover, arm: Arm | None, tax: float | None) -> Recommendation:
     """`taxed`: static speculation against the baseline times (1 - tax); `tax` None: not measured, taken as 0."""
+    level = "concurrency that counts" if taxed.uncounted_at else "measured concurrency"
     if taxed.kind == "never":
-        return _plain_advice("off", taxed, "no measured concurrency gains from speculation")
+        return _plain_advice("off", taxed, f"no {level} gains from speculation")
     if taxed.kind == "always":
-        return _plain_advice("on", taxed, "no measured concurrency loses from speculation")
+        return _plain_advice("on", taxed, f"no {level} loses from speculation")
     if taxed.kind != "crosses" or len(taxed.crossings) > 1 or taxed.crossings[0].turns == "better":
         return _plain_advice(
             "none", taxed, _NO_THRESHOLD.get(taxed.kind, "there is no single place to switch off")
@@ -66,6 +67,7 @@ def recommend(taxed: Crossover, arm: Arm | None, tax: float | None) -> Recommend
 _NO_THRESHOLD = {
     "noise": "no difference stands out of the noise",
     "untested": "one boot is no evidence",
+    "partly": "half of the asked concurrencies or more do not count",
     "nothing": "nothing was measured on both sides",
 }
 

@@ -26,12 +26,14 @@ class ThresholdCost:
 
 @dataclass(frozen=True)
 class Study:
-    """`boot_order`: (arm, boot) as they ran. `shared`: groups of arms that were measured in the same boots."""
+    """`boot_order`: (arm, boot) as they ran. `shared`: groups of arms that were measured in the same boots.
+    `asked`: concurrencies of the sweep, beside those of the points."""
 
     folded: Mapping[str, ArmSummary]
     parts: Roles
     boot_order: Sequence[tuple[str, int]] = ()
     shared: Sequence[Collection[str]] = ()
+    asked: Collection[int] = ()
 
     def compare(self, a: str, b: str, metric: str, floor: float = 1.0) -> Comparison | None:
         """None where one of the arms has no valid value."""
@@ -47,7 +49,9 @@ class Study:
                 left, right = self._curve(a, metric), self._curve(b, metric)
                 if left.values and right.values:
                     shared = self._shared(a, b)
-                    found.append(crossover(metric, left, right, shared_boots=shared, floor=floor))
+                    found.append(
+                        crossover(metric, left, right, shared_boots=shared, floor=floor, asked=self._asked())
+                    )
         return found
 
     def costs(self, metric: str, floor: float = 1.0) -> list[ThresholdCost]:
@@ -71,7 +75,7 @@ class Study:
         if not left.values or not right.values:
             return None
         tax = self._tax(arm, metric, floor)
-        taxed = crossover(metric, left, right, offset=1 - (tax or 0.0), floor=floor)
+        taxed = crossover(metric, left, right, offset=1 - (tax or 0.0), floor=floor, asked=self._asked())
         return recommend(taxed, next((item for item in arms if item.name == arm), None), tax)
 
     def _above(self, name: str, metric: str, floor: float) -> Part | None:
@@ -87,6 +91,10 @@ class Study:
             if part and part.comparison and part.comparison.headline:
                 return max(0.0, 1 - part.comparison.headline.ratio)
         return None
+
+    def _asked(self) -> set[int]:
+        measured = {point.concurrency for arm in self.folded.values() for point in arm.points}
+        return measured | set(self.asked)
 
     def _side(self, name: str, metric: str) -> Side:
         """Valid points only, by position in the sweep."""

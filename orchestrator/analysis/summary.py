@@ -38,6 +38,7 @@ def summarise(
     outputs: Mapping[str, Sequence[Outputs]] | None = None,
     stepping: Stepping | None = None,
     retracted: Mapping[tuple[str, int], int] | None = None,
+    asked: Collection[int] = (),
 ) -> dict[str, Any]:
     """Fold `points` into the summary.
 
@@ -45,11 +46,12 @@ def summarise(
     drift check. `shared`: groups of arms that were measured in the same boots. `outputs`:
     per arm the digests of each boot (`equality.digest_of`). `stepping`: of a load that steps across a threshold.
     `retracted`: requests that the server of a boot took back for lack of KV memory, where its log was read.
+    `asked`: concurrencies of the sweep; some may have no point at all in a run that was cut short.
     """
     names = [arm.name for arm in arms] or list(dict.fromkeys(point.arm for point in points))
     parts = roles(arms) if arms else roles_of_names(names)
     folded = {name: fold_arm(name, points, (arm_notes or {}).get(name, ())) for name in names}
-    study = Study(folded, parts, boot_order, shared)
+    study = Study(folded, parts, boot_order, shared, asked)
     twins = [study.compare(a, b, metric) for a, b in parts.twins]
     floor = noise_floor([item for item in twins if item])
     verdicts = [study.compare(a, b, metric, floor) for a, b in parts.pairs]
@@ -274,5 +276,6 @@ def _crossover_json(item: Crossover) -> dict[str, Any]:
         "better_at": list(item.better_at),
         "worse_at": list(item.worse_at),
         "unclear_at": list(item.unclear_at),
+        "uncounted_at": list(item.uncounted_at),
         "changes": [{"concurrency": c, **contrast_json(change)} for c, change in item.changes.items()],
     }

@@ -40,6 +40,7 @@ def make_summary(store: RunStore, experiment: Experiment) -> Summary:
         outputs=read.outputs,
         stepping=stepping_of(store, experiment, logs),
         retracted={boot: trace.retracted for boot, trace in logs.items()},
+        asked=experiment.sweep.concurrency if experiment.sweep.load.kind == "closed" else (),
     )
 
 

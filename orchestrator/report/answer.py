@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.model.result import RunInfo
 from orchestrator.report.comparisons import drift_line, power_lines, twin_line, verdict_line
 from orchestrator.report.costs import advice_lines, cost_lines, latency_lines, load_lines
-from orchestrator.report.lost import lost
+from orchestrator.report.lost import lost, uncounted
 from orchestrator.report.stepping import retraction_lines, stepping_lines
 from orchestrator.report.text import concurrency, levels, listed, percent
 
@@ -34,7 +34,7 @@ def lead_and_rest(summary: Summary, info: RunInfo) -> tuple[str, str]:
     if main is None:
         lead, rest = _without_crossover(summary, info)
     else:
-        lead, rest = _spoiled(summary, main) or _SENTENCES[main["kind"]](main, _gain(main))
+        lead, rest = _spoiled(summary, main) or _with_uncounted(summary, main)
     return (f"Simulated run: {lead[0].lower()}{lead[1:]}" if info.simulated else lead), rest
 
 
@@ -116,6 +116,20 @@ def _gain(item: dict[str, Any]) -> str:
     return f"{percent(max(changes))} at best, {percent(min(changes))} at worst"
 
 
+def _with_uncounted(summary: Summary, item: dict[str, Any]) -> tuple[str, str]:
+    """The sentence, with the asked concurrencies that it does not speak of."""
+    lead, rest = _SENTENCES[item["kind"]](item, _gain(item))
+    gone = uncounted(summary, (item["arm"], item["against"]), item["uncounted_at"])
+    return lead, f"{rest}; {gone}" if gone else rest
+
+
+def _counted(item: dict[str, Any]) -> str:
+    """Where all of what is said holds: "every" is said only where every asked concurrency counts."""
+    if not item["uncounted_at"]:
+        return "every measured concurrency"
+    return f"concurrency {levels([change['concurrency'] for change in item['changes']])}"
+
+
 def _crosses(item: dict[str, Any], gain: str) -> tuple[str, str]:
     if len(item["crossings"]) > 1:
         return _several(item, gain)
@@ -156,20 +170,18 @@ def undecided(item: dict[str, Any]) -> list[int]:
 
 
 def _partly(item: dict[str, Any], gain: str) -> tuple[str, str]:
-    always = item["kind"] == "always"
+    always = bool(item["better_at"])
     at = levels(item["better_at"] if always else item["worse_at"])
     lead = f"Speculation {'pays' if always else 'costs'} at concurrency {at}"
     side = "faster" if always else "slower"
-    return (
-        lead,
-        f"{item['arm']} is {side} there; at {levels(item['unclear_at'])} these boots cannot tell ({gain})",
-    )
+    unclear = f"; at {levels(item['unclear_at'])} these boots cannot tell" if item["unclear_at"] else ""
+    return lead, f"{item['arm']} is {side} there{unclear} ({gain})"
 
 
 def _never(item: dict[str, Any], gain: str) -> tuple[str, str]:
     if undecided(item):
         return _partly(item, gain)
-    where = "every measured concurrency"
+    where = _counted(item)
     if item["unclear_at"]:
         where = f"concurrency {levels(item['worse_at'])} and shows no gain outside the noise at "
         where += levels(item["unclear_at"])
@@ -179,7 +191,7 @@ def _never(item: dict[str, Any], gain: str) -> tuple[str, str]:
 def _always(item: dict[str, Any], gain: str) -> tuple[str, str]:
     if undecided(item):
         return _partly(item, gain)
-    where = "every measured concurrency"
+    where = _counted(item)
     if item["unclear_at"]:
         where = (
             f"concurrency {levels(item['better_at'])}, and at {levels(item['unclear_at'])} the difference is "
@@ -194,7 +206,7 @@ def _noise(item: dict[str, Any], gain: str) -> tuple[str, str]:
     if boots < 3:
         few = f"they do not tell {both} apart at any single concurrency ({gain}); set sweep.repeats to 3 or more"
         return f"No verdict, {boots} boots an arm are too few", few
-    why = f"at every measured concurrency {both} differ by less than that ({gain})"
+    why = f"at {_counted(item)} {both} differ by less than that ({gain})"
     return "No verdict, nothing stands out of the noise between server boots", why
 
 
@@ -238,6 +250,7 @@ _SENTENCES = {
     "crosses": _crosses,
     "never": _never,
     "always": _always,
+    "partly": _partly,
     "noise": _noise,
     "untested": _untested,
 }

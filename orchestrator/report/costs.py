@@ -88,9 +88,10 @@ def latency_lines(summary: dict[str, Any]) -> list[str]:
                 for c in item["crossings"]
             ]
             found.append(f"{head} {listed(at)} concurrent requests.")
-        elif item["kind"] in ("never", "always"):
-            where = item["worse_at"] if item["kind"] == "never" else item["better_at"]
-            found.append(f"{head} is {'slower' if item['kind'] == 'never' else 'faster'} at {levels(where)}.")
+        elif item["kind"] in ("never", "always", "partly"):
+            better = bool(item["better_at"])
+            where = item["better_at"] if better else item["worse_at"]
+            found.append(f"{head} is {'faster' if better else 'slower'} at {levels(where)}.")
     return found
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.report.text import listed
+from orchestrator.report.text import levels, listed
 
 Summary = dict[str, Any]
 
@@ -72,3 +72,24 @@ def lost(summary: Summary, arms: Iterable[str]) -> Lost | None:
     if not names:
         return None
     return Lost(len(bad), len(boots), tuple(name for name, _ in names.most_common()), wanted)
+
+
+def uncounted(summary: Summary, arms: Iterable[str], concurrencies: Sequence[int]) -> str:
+    """Concurrencies without a pair that counts, and why: 4 and 16 do not count (client_bound), 48 was not measured."""
+    points = [
+        point
+        for arm in arms
+        for point in summary["arms"].get(arm, {}).get("points", ())
+        if point["concurrency"] in concurrencies
+    ]
+    measured = sorted({point["concurrency"] for point in points})
+    absent = sorted(set(concurrencies) - set(measured))
+    names = Counter(
+        reason.split(":")[0]
+        for point in points
+        for reason in {reason for boot in point["boots"] for reason in boot["reasons"]}
+    )
+    why = f" ({listed([name for name, _ in names.most_common(3)])})" if names else ""
+    told = [f"{levels(measured)} {'do' if len(measured) > 1 else 'does'} not count{why}"] if measured else []
+    told += [f"{levels(absent)} {'were' if len(absent) > 1 else 'was'} not measured"] if absent else []
+    return ", ".join(told)

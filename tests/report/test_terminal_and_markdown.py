@@ -9,8 +9,11 @@ import pytest
 from orchestrator.analysis.summary import summarise
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import RunInfo
-from orchestrator.report import markdown, terminal
-from tests.report.example_runs import ARMS, CARD, INFO, points, summary
+from orchestrator.report import html, junit, markdown, terminal
+from tests.report.example_runs import ARMS, CARD, INFO, SWEEP, points, rate, summary
+
+
+BUSY = "client_bound: the load generator ran {} ms late (p99; limit 5 ms)"
 
 
 def first_line(text: str) -> str:
@@ -52,6 +55,54 @@ def test_never_always_noise_and_several_crossings_are_plain_answers(rates, start
     assert text.startswith(start)
 
 
+def faster(arm: str, c: int) -> float:
+    return 100.0 * c * (1.3 if arm == "eagle3" else 1.0)
+
+
+def slower(arm: str, c: int) -> float:
+    return 100.0 * c * (0.8 if arm == "eagle3" else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("rates", "counted", "says"),
+    [
+        (faster, (1,), "Speculation pays at concurrency 1: eagle3 is faster there ("),
+        (slower, (1, 2, 5), "Speculation costs at concurrency 1, 2 and 5: eagle3 is slower there ("),
+        (faster, (1, 2, 5, 10), "Leave speculation on: eagle3 is faster at concurrency 1, 2, 5 and 10 ("),
+        (slower, (1, 2, 5, 10), "Turn speculation off: eagle3 is slower at concurrency 1, 2, 5 and 10 ("),
+        (
+            lambda arm, c: 100.0 * c,
+            (1, 2),
+            "No verdict, nothing stands out of the noise between server boots: at ",
+        ),
+        (rate, (1, 2, 5, 10, 30), "Turn speculation off above about 1"),
+    ],
+)
+def test_the_answer_speaks_of_the_concurrencies_that_count_and_names_the_others(rates, counted, says):
+    gone = [c for c in SWEEP if c not in counted]
+    invalid = {("baseline", c): (BUSY.format(9.0),) for c in gone}
+    shown = summary(5, rates=rates, arms=ARMS[:2], invalid=invalid)
+    where = " and ".join(", ".join(map(str, gone)).rsplit(", ", 1))
+    tail = f"; {where} {'do' if len(gone) > 1 else 'does'} not count (client_bound)."
+    for text in (
+        terminal.to_text(shown, INFO, width=500),
+        markdown.render(shown, INFO).replace("\\", ""),
+        junit.render(shown, INFO),
+        html.render(shown, INFO),
+    ):
+        assert says in text
+        assert tail in text
+        assert "every measured" not in text
+        assert ">speculation on<" not in text or rates is rate
+
+
+def test_concurrencies_that_a_run_cut_short_never_came_to_are_named():
+    first = [p for p in points(5, arms=ARMS[:2], rates=faster) if p.concurrency == 1]
+    text = terminal.to_text(summarise(first, arms=ARMS[:2], asked=SWEEP), INFO, width=500)
+    assert text.startswith("Speculation pays at concurrency 1: eagle3 is faster there")
+    assert "; 2, 5, 10, 30 and 70 were not measured." in text.splitlines()[0]
+
+
 def test_one_boot_gives_an_estimate_and_no_verdict():
     text = terminal.to_text(summary(1), INFO, width=500)
     assert text.startswith("No verdict from one server boot an arm; speculation seems to pay up to about 1")
@@ -59,9 +110,6 @@ def test_one_boot_gives_an_estimate_and_no_verdict():
     words = text.split()
     assert "better" not in words
     assert "worse" not in words
-
-
-BUSY = "client_bound: the load generator ran {} ms late (p99; limit 5 ms)"
 
 
 @pytest.mark.parametrize(

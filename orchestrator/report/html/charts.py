@@ -104,7 +104,7 @@ def zones(main: dict[str, Any] | None) -> tuple[Zone, ...]:
     """Where speculation should be on, off, or either; none without a tested answer."""
     if main is None or main["kind"] not in ("crosses", "never", "always"):
         return ()
-    if main["kind"] != "crosses" and undecided(main):
+    if main["kind"] != "crosses" and (undecided(main) or main["uncounted_at"]):
         return ()
     if main["kind"] != "crosses":
         on = main["kind"] == "always"
