@@ -2,27 +2,54 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.config import Checked, load_experiment
 from orchestrator.errors import UsageError
+from orchestrator.plain_text import os_words
+
+_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Checked:
-    """Raises UsageError for an unreadable file, ExperimentError for a wrong one."""
+    """The experiment, with the files that it names looked at.
+
+    Raises UsageError for a file that is unreadable or lacking, ExperimentError for a wrong experiment.
+    """
+    from orchestrator.cli import named_files
     from orchestrator.patchset import available_patches
 
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UsageError(f"no file {path}", help=_nearby(path)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} can't be read: {error}") from None
+    text = _text(path)
     carried = available_patches()
     names, flags = [patch.name for patch in carried], [flag for patch in carried for flag in patch.flags]
-    return load_experiment(text, name=str(path), overrides=overrides, patches=names, flags=flags)
+    checked = load_experiment(text, name=str(path), overrides=overrides, patches=names, flags=flags)
+    notes = named_files.look(checked.experiment, path.parent)
+    return replace(checked, warnings=(*checked.warnings, *notes))
+
+
+def _text(path: Path) -> str:
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder, not an experiment file", help=_nearby(path, path))
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"no file {path}", help=_nearby(path, path.parent)) from None
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {os_words(error)}") from None
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        kind = "UTF-16 text" if raw.startswith(_MARKS) else f"not UTF-8: byte 0x{raw[error.start]:02x}"
+        raise UsageError(f"{path}:{line}: {kind}", help="save the file as UTF-8") from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise UsageError(f"{path}:{line}: a NUL byte: no text file, or UTF-16", help="save the file as UTF-8")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def write(path: Path, text: str) -> None:
@@ -38,7 +65,7 @@ def default_experiment() -> Path:
     return Path(os.environ.get("DYNSPEC_EXPERIMENT") or "experiments/default.yaml")
 
 
-def _nearby(path: Path) -> str:
-    folders = [path.parent, Path("experiments")]
-    found = sorted({str(file) for folder in folders if folder.is_dir() for file in folder.glob("*.yaml")})
+def _nearby(path: Path, folder: Path) -> str:
+    folders = [item for item in (folder, Path("experiments")) if item.is_dir()]
+    found = sorted({str(file) for item in folders for file in item.glob("*.yaml")} - {str(path)})
     return f"there are: {', '.join(found[:6])}" if found else "dynspec init NODE writes one"

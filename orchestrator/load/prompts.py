@@ -112,9 +112,12 @@ def _text(name: str) -> str:
 def load_file(path: Path) -> Iterator[Prompt]:
     """Prompts of a JSONL file. A line is text, token ids, or an object with `prompt`, `input_ids` or `messages`."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_bytes().decode("utf-8").split("\n")  # not splitlines: JSON text may hold U+2028
     except OSError as error:
         raise UsageError(f"sweep.prompts: cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        bad = error.object.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"sweep.prompts: {path}:{bad}: not UTF-8", help="save the file as UTF-8") from None
     found = False
     for number, line in enumerate(lines, start=1):
         if line.strip():

@@ -99,9 +99,14 @@ class HostConfig:
 
 def resolve(target: Target, config_path: str | None) -> tuple[HostConfig, ...]:
     """The hops to connect in order, the target last. Raises ConnectionFailed for a loop, UsageError for a bad file."""
+    require_config(config_path)
+    return _route(target, None, _reader(config_path), ())
+
+
+def require_config(config_path: str | None) -> None:
+    """Raises UsageError where a configuration is named and is no file."""
     if config_path is not None and not Path(config_path).expanduser().is_file():
         raise UsageError(f"ssh configuration {config_path} does not exist", help="correct node.ssh_config")
-    return _route(target, None, _reader(config_path), ())
 
 
 def _route(target: Target, via: Jumps, lookup: Lookup, seen: tuple[str, ...]) -> tuple[HostConfig, ...]:
