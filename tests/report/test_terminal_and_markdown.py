@@ -12,7 +12,6 @@ from orchestrator.model.result import RunInfo
 from orchestrator.report import html, junit, markdown, terminal
 from tests.report.example_runs import ARMS, CARD, INFO, SWEEP, points, rate, summary
 
-
 BUSY = "client_bound: the load generator ran {} ms late (p99; limit 5 ms)"
 
 
