@@ -97,6 +97,12 @@ class AnchorError(DoesNotFit):
     """A patcher did not find the one place it edits. Raised by patchers; names file, anchor and why."""
 
 
+class EndedElsewhere(DynspecError):
+    """A person ended the run with another command: the same as Ctrl-C in its terminal."""
+
+    exit_code = 130
+
+
 class Regression(DynspecError):
     """The gate saw a regression outside the noise."""
 

@@ -16,6 +16,7 @@ from orchestrator.config import load_experiment
 from orchestrator.errors import (
     DoesNotFit,
     DynspecError,
+    EndedElsewhere,
     Interrupted,
     NodeBusy,
     NodeDirty,
@@ -126,6 +127,7 @@ VERDICTS: list[tuple[DynspecError | None, int | None, bool, int, str]] = [
     (None, signal.SIGINT, True, 130, "interrupted"),
     (PhaseFailed("crash"), signal.SIGTERM, True, 143, "interrupted"),
     (DIRTY, signal.SIGTERM, True, 70, "dirty"),
+    (EndedElsewhere("ended by `dynspec stop`"), None, True, 130, "interrupted"),
     (PhaseFailed("crash"), None, True, 1, "failed"),
     (NodeBusy("held"), None, False, 3, "refused"),
     (NodeBusy("held"), None, True, 1, "failed"),
@@ -217,6 +219,13 @@ ENDINGS = [
     (
         (Event("note", {"text": "taken over by bob"}), Event("guardian_lost", {})),
         "ended from outside: taken over by bob",
+    ),
+    (
+        (
+            Event("note", {"text": "restored", "by": "`dynspec stop` from ann@laptop"}),
+            Event("guardian_lost", {}),
+        ),
+        "ended by `dynspec stop` from ann@laptop",
     ),
 ]
 

@@ -243,16 +243,16 @@ class Guardian:
         stop_s = args.seconds(given, "stop_s", self._config.stop_s)
         reason = args.text(given, "reason", "asked")
         if not self._attachment.is_mine(link):
-            self._tell_controller(reason)
+            self._tell_controller(reason, args.text(given, "by", ""))
         self._begin_unwind(reason, stop_s).join()
         outcome = self._outcome or {}
         if "ok" in outcome:
             return dict(outcome["ok"])
         raise AgentError("dirty", outcome["error"]["message"], **outcome["error"]["details"])
 
-    def _tell_controller(self, reason: str) -> None:
-        """The one that is attached did not ask for this."""
-        self._attachment.send_event("note", {"text": "the node is being given back: " + reason})
+    def _tell_controller(self, reason: str, by: str = "") -> None:
+        """The one that is attached did not ask for this. `by`: the command of a person who did."""
+        self._attachment.send_event("note", {"text": "the node is being given back: " + reason, "by": by})
 
     def _begin_unwind(self, reason: str, stop_s: float) -> threading.Thread:
         """Starts the unwind, once; later callers join the one that runs."""

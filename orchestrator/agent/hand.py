@@ -15,8 +15,8 @@ CLEAN, REFUSED, DIRTY = 0, 1, 70
 _STOP_S = 30.0
 
 
-def recover(what: str, force: bool, keep_foreign: bool) -> Message:
-    """`stop` ends what was started; `restore` also puts files back and gives the node back.
+def recover(what: str, force: bool, keep_foreign: bool, by: str) -> Message:
+    """`stop` ends what was started; `restore` also puts files back and gives the node back. `by`: who asks, in words.
 
     Returns {recovered: [{run_id, restored, stopped, kept, patched}], cleared: [run ids]}. Raises AgentError `busy` for
     a live holder without `force`, `dirty` for what could not be cleaned.
@@ -25,7 +25,7 @@ def recover(what: str, force: bool, keep_foreign: bool) -> Message:
     cleared: List[str] = []
     held = lock.holder()
     if held is not None:
-        done.append(_ask_holder(held, what, force))
+        done.append(_ask_holder(held, what, force, by))
     if held is None or what == "restore" or held["phase"] == lock.NO_ANSWER:
         with lock.held(
             "recovery", "{}@{}".format(procs.user_name(os.geteuid()), platform.node()), logfile.utc_now()
@@ -36,7 +36,7 @@ def recover(what: str, force: bool, keep_foreign: bool) -> Message:
     return {"recovered": done, "cleared": cleared}
 
 
-def _ask_holder(held: Message, what: str, force: bool) -> Message:
+def _ask_holder(held: Message, what: str, force: bool, by: str) -> Message:
     run_id = str(held["run_id"])
     mine = held["user"] == procs.user_name(os.geteuid()) and run_id in places.run_ids()
     if force and held["phase"] == lock.NO_ANSWER and held["user"] == procs.user_name(os.geteuid()):
@@ -44,7 +44,7 @@ def _ask_holder(held: Message, what: str, force: bool) -> Message:
     if not mine or (held["state"] == "live" and not force):
         raise lock.busy_error(held)
     if what == "restore":
-        return taking.take_over(held, "restored by hand", force)
+        return taking.take_over(held, "restored by hand", force, by)
     stopped = guardlink.ask_once(run_id, "stop", {"timeout_s": _STOP_S, "force": force}, 3 * _STOP_S)
     return {"run_id": run_id, "restored": [], "stopped": stopped.get("stopped", []), "kept": []}
 
@@ -94,7 +94,8 @@ def main(command: str, words: List[str]) -> int:
     try:
         if command == "status":
             return _status()
-        done = recover(command, "--force" in words, "--keep-foreign" in words)
+        by = "`{}` on the node itself".format(command)
+        done = recover(command, "--force" in words, "--keep-foreign" in words, by)
     except (AgentError, OSError) as caught:
         error = as_agent_error(caught, command)
         if error.details.get("recovered"):

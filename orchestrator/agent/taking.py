@@ -51,11 +51,16 @@ def may_take_over(held: Message, force: bool) -> bool:
     )
 
 
-def take_over(held: Message, reason: str, force: bool) -> Message:
-    """Asks the other guardian to give the node back. Raises AgentError `dirty` when it could not."""
+def take_over(held: Message, reason: str, force: bool, by: str = "") -> Message:
+    """Asks the other guardian to give the node back. Raises AgentError `dirty` when it could not.
+
+    `by`: the person's command that ends the run, for its controller.
+    """
     run_id = str(held["run_id"])
     try:
-        done = guardlink.ask_once(run_id, "unwind", {"reason": reason, "force": force}, _UNWIND_MARGIN_S)
+        done = guardlink.ask_once(
+            run_id, "unwind", {"reason": reason, "force": force, "by": by}, _UNWIND_MARGIN_S
+        )
     except AgentError as error:
         if error.code != "lost":
             raise

@@ -233,7 +233,9 @@ def recover(context: Context, given: Message) -> Message:
         raise args.bad("what", "stop or restore", what)
     if context.guardian is not None:
         context.guardian.expected_to_end = True
-    return hand.recover(what, args.flag(given, "force"), args.flag(given, "keep_foreign"))
+    return hand.recover(
+        what, args.flag(given, "force"), args.flag(given, "keep_foreign"), args.text(given, "by", "")
+    )
 
 
 VERBS: Dict[str, Verb] = {

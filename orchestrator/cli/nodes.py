@@ -103,7 +103,7 @@ def stop(
     A live run needs --force, unless it was detached: then this is its Ctrl-C.
     """
     way = Way(node, ssh_config, known_hosts, host_key)
-    return _give_back(way, force=force, as_json=as_json, end_detached=True)
+    return _give_back(way, force=force, as_json=as_json, verb="stop")
 
 
 def restore(
@@ -120,21 +120,21 @@ def restore(
     What dynspec started is stopped first. Safe to repeat; from any machine.
     """
     way = Way(node, ssh_config, known_hosts, host_key)
-    return _give_back(way, force=force, keep_foreign=keep_foreign, as_json=as_json)
+    return _give_back(way, force=force, keep_foreign=keep_foreign, as_json=as_json, verb="restore")
 
 
-def _give_back(
-    way: Way, *, force: bool, as_json: bool, keep_foreign: bool = False, end_detached: bool = False
-) -> int:
-    from orchestrator.runner.guarding import is_detached
+def _give_back(way: Way, *, force: bool, as_json: bool, verb: str, keep_foreign: bool = False) -> int:
+    from orchestrator.runner.guarding import is_detached, person
     from orchestrator.runner.restore import restore_node
 
     again = _restore_command(way)
     with connected(way) as client:
-        if end_detached and not force:
+        if verb == "stop" and not force:
             lock = client.status().lock
             force = lock is not None and is_detached(lock)
-        done = restore_node(client, again, force=force, keep_foreign=keep_foreign)
+        done = restore_node(
+            client, again, force=force, keep_foreign=keep_foreign, by=f"`dynspec {verb}` from {person()}"
+        )
     if as_json:
         print(json.dumps({"schema": 1, "runs": done}))
         return 0

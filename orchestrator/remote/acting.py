@@ -159,10 +159,14 @@ class ActingVerbs(Calls):
         *,
         force: bool = False,
         keep_foreign: bool = False,
+        by: str = "",
         timeout_s: float = 180.0,
     ) -> replies.RecoveredRuns:
-        """What `dynspec stop` and `dynspec restore` ask: end what was started, put back every changed file."""
-        args = {"what": what, "force": force, "keep_foreign": keep_foreign}
+        """What `dynspec stop` and `dynspec restore` ask: end what was started, put back every changed file.
+
+        `by`: what the controller of a run that this ends is told of who ended it.
+        """
+        args = {"what": what, "force": force, "keep_foreign": keep_foreign, "by": by}
         return self._call(replies.RecoveredRuns, "recover", args, timeout_s)
 
     def goodbye(self, *, detach: bool = False) -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.errors import DynspecError, NodeDirty, NothingToClaim, PhaseFailed, Regression
+from orchestrator.errors import (
+    DynspecError,
+    EndedElsewhere,
+    NodeDirty,
+    NothingToClaim,
+    PhaseFailed,
+    Regression,
+)
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.result import Outcome, RunInfo
 from orchestrator.plain_text import os_words
@@ -83,6 +90,8 @@ def verdict(error: DynspecError | None, signum: int | None, touched: bool) -> tu
         return error.exit_code, "dirty"
     if signum is not None:
         return 128 + signum, "interrupted"
+    if isinstance(error, EndedElsewhere):
+        return error.exit_code, "interrupted"
     if error is None:
         return 0, "ok"
     if isinstance(error, NothingToClaim | Regression):

@@ -9,7 +9,15 @@ import socket
 import time
 from collections.abc import Iterator
 
-from orchestrator.errors import DoesNotFit, DynspecError, NodeBusy, NodeDirty, PhaseFailed, RemoteError
+from orchestrator.errors import (
+    DoesNotFit,
+    DynspecError,
+    EndedElsewhere,
+    NodeBusy,
+    NodeDirty,
+    PhaseFailed,
+    RemoteError,
+)
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.facts import LockFact
 from orchestrator.remote.channel import Event
@@ -27,7 +35,11 @@ _REFUSALS = (NodeBusy, NodeDirty, DoesNotFit)  # the node said no: no guardian o
 
 def holder_name(*, detached: bool = False) -> str:
     """Who asks, for the lock: `user@host:pid`, and whether nobody sits before it."""
-    return f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}{_DETACHED if detached else ''}"
+    return f"{person()}:{os.getpid()}{_DETACHED if detached else ''}"
+
+
+def person() -> str:
+    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 def is_detached(lock: LockFact) -> bool:
@@ -124,6 +136,9 @@ class Taking:
 def explain_end(error: DynspecError, node: Node | None) -> DynspecError:
     """A run that somebody ended, or whose guardian died, looks like a dead server or an odd answer from inside."""
     said = [event for event in _waiting(node) if isinstance(event, Event)] if node is not None else []
+    ended_by = [str(event.data["by"]) for event in said if event.name == "note" and event.data.get("by")]
+    if ended_by:
+        return EndedElsewhere(f"ended by {ended_by[-1]}")
     notes = [str(event.data.get("text")) for event in said if event.name == "note"]
     seen = (f"seen from the run: {error.message}",)
     if notes:

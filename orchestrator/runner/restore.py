@@ -15,15 +15,15 @@ _WENT = frozenset({"lost", "not_found"})
 
 
 def restore_node(
-    node: Node, command: str, *, force: bool = False, keep_foreign: bool = False
+    node: Node, command: str, *, force: bool = False, keep_foreign: bool = False, by: str = ""
 ) -> list[dict[str, Any]]:
     """One entry a run that was ended: {run_id, restored, stopped, kept, patched}. `command`: what a person types to try
-    again.
+    again; `by`: who ends a live run, for its controller.
 
     Raises NodeBusy for a live holder without `force`, NodeDirty for a rest.
     """
     try:
-        done = node.recover("restore", force=force, keep_foreign=keep_foreign)
+        done = node.recover("restore", force=force, keep_foreign=keep_foreign, by=by)
     except RemoteError as error:
         raise _refusal(error, node.label, command) from error
     return [

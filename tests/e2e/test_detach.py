@@ -124,7 +124,8 @@ def test_after_its_controller_was_killed_a_detached_run_is_gone_on_with_and_then
     assert stopped.code == 0, stopped.text
     assert again.run_id in stopped.out
     outcome = json.loads((again.folder / "outcome.json").read_text())["outcome"]
-    assert (outcome["exit_code"], "ended from outside" in outcome["message"]) == (1, True)
+    assert (outcome["exit_code"], outcome["state"]) == (130, "interrupted")
+    assert outcome["message"].startswith("ended by `dynspec stop` from ")
 
 
 def test_what_refuses_a_detached_run_comes_to_the_terminal_with_its_exit_code(

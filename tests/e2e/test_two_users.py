@@ -97,8 +97,8 @@ def test_a_live_run_is_seen_from_elsewhere_and_ended_only_by_force(
     assert taken.code == 0, taken.text
     (ended,) = json.loads(taken.out)["runs"]
     assert (ended["run_id"], len(ended["restored"]), server in ended["stopped"]) == (run_id, 3, True)
-    assert done.code == 1, done.text
-    assert "the run was ended from outside" in done.text
+    assert done.code == 130, done.text
+    assert "ended by `dynspec restore` from " in done.text
 
 
 def test_a_foreign_process_on_the_gpu_is_named_and_left_alone(
