@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDE = 110  # columns from which latency percentiles get their own columns
+LEAST_NAME = 9  # columns for the name of an arm, which may break where a number may not
 
 _STYLES = {"better": "green", "worse": "red", "invalid": "yellow", "estimate": "dim", "noise": "dim"}
 
@@ -34,8 +35,7 @@ def render(summary: Summary, info: RunInfo, *, width: int = 80) -> list[Renderab
     parts += [_text(words, style="yellow") for words in banners(summary, info)]
     parts.append(_text(""))
     if table.rows:
-        parts.append(_table(table.rows, width))
-        parts.append(_text(_legend(table.rows), style="dim"))
+        parts += _results(table.rows, width)
     parts += [_text(f"[{i}] {reason}") for i, reason in enumerate(table.reasons, 1)]
     parts += [_text(f"{note}.", style="dim") for note in table.general]
     if info.gate:
@@ -71,11 +71,36 @@ def to_text(summary: Summary, info: RunInfo, *, width: int = 80, color: bool = F
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def _table(rows: tuple[Row, ...], width: int) -> RichTable:
+def _results(rows: tuple[Row, ...], width: int) -> list[RenderableType]:
+    """The widest table that fits, else a paragraph a row: a column is never cut, as half a number is another number."""
+    wide = width >= WIDE and _least_width(rows, wide=True) <= width
+    if not wide and _least_width(rows, wide=False) > width:
+        return [*_paragraphs(rows), _text(_legend(rows, _PARAGRAPH_WORDS), style="dim")]
+    return [_table(rows, width, wide=wide), _text(_legend(rows, _TABLE_WORDS), style="dim")]
+
+
+def _paragraphs(rows: tuple[Row, ...]) -> list[RenderableType]:
+    """Each row in words under its concurrency, for a terminal that is too narrow for columns."""
+    parts: list[RenderableType] = []
+    previous: tuple[int, int] | None = None
+    for row in rows:
+        if previous != (row.concurrency, row.index):
+            again = ", again" if row.again else ""
+            parts.append(_text(f"concurrency {row.concurrency}{again}", style="bold"))
+        previous = (row.concurrency, row.index)
+        rate, interval, call, ttft, tpot, accept, counts = _narrow_cells(row)
+        line = _text(f"- {row.arm}: {' '.join(filter(None, (rate, 'tok/s', interval)))}", overflow="fold")
+        if call != ABSENT:
+            line.append(", ").append_text(_text(call, style=_STYLES.get(row.verdict, "")))
+        line.append_text(_text(f"; ttft {ttft} ms; tpot {tpot} ms; accept {accept}; {counts} ok/fail"))
+        parts.append(line)
+    return parts
+
+
+def _table(rows: tuple[Row, ...], width: int, *, wide: bool) -> RichTable:
     from rich import box
     from rich.table import Table
 
-    wide = width >= WIDE
     at = _VERDICT if wide else _DIFF
     gap = 1 if _width(rows, wide) <= width else 0
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap, 0, 0), show_edge=False)
@@ -98,11 +123,20 @@ def _table(rows: tuple[Row, ...], width: int) -> RichTable:
 
 def _width(rows: tuple[Row, ...], wide: bool) -> int:
     """Columns that the table takes with two blanks between cells."""
+    widths = _widths(rows, wide)
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _least_width(rows: tuple[Row, ...], *, wide: bool) -> int:
+    """The same with one blank, and with names of arms broken into pieces that can still be read."""
+    conc, arm, *others = _widths(rows, wide)
+    return conc + min(arm, LEAST_NAME) + sum(others) + len(others) + 1
+
+
+def _widths(rows: tuple[Row, ...], wide: bool) -> list[int]:
     heads = _WIDE_HEADS if wide else _NARROW_HEADS
-    lines = [
-        (str(row.concurrency), row.arm, *(_wide_cells(row) if wide else _narrow_cells(row))) for row in rows
-    ]
-    return sum(max(map(len, column)) for column in zip(heads, *lines, strict=True)) + 2 * (len(heads) - 1)
+    lines = [(_level(row), row.arm, *(_wide_cells(row) if wide else _narrow_cells(row))) for row in rows]
+    return [max(map(len, column)) for column in zip(heads, *lines, strict=True)]
 
 
 def _level(row: Row) -> str:
@@ -163,10 +197,12 @@ def _narrow_verdict(row: Row) -> str:
     return " ".join(part for part in (change, call, row.marks) if part) or ABSENT
 
 
-def _legend(rows: tuple[Row, ...]) -> str:
-    text = (
-        "diff: tok/s against the baseline; ttft: p50 and p99; tpot: median, ms; accept: accept length with "
-    )
+_PARAGRAPH_WORDS = "In per cent: tok/s against the baseline"
+_TABLE_WORDS = "diff: tok/s against the baseline"
+
+
+def _legend(rows: tuple[Row, ...], first: str) -> str:
+    text = f"{first}; ttft: p50 and p99; tpot: median, ms; accept: accept length with "
     text += "the bonus token (? unknown, - none)."
     if any(row.accept_length == "off" for row in rows):
         text += " off: no step speculated."

@@ -10,6 +10,7 @@ from orchestrator.analysis.summary import summarise
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import RunInfo
 from orchestrator.report import html, junit, markdown, terminal
+from orchestrator.report.tables import build
 from tests.report.example_runs import ARMS, CARD, INFO, SWEEP, points, rate, summary
 
 BUSY = "client_bound: the load generator ran {} ms late (p99; limit 5 ms)"
@@ -212,6 +213,26 @@ def test_no_line_is_wider_than_the_terminal_and_no_colour_means_no_escape_code(w
     assert max(map(len, text.splitlines())) <= width
     assert "\x1b" not in text
     assert "eagle3" in text
+
+
+@pytest.mark.parametrize("width", [24, 40, 50, 60, 70, 80, 109, 110, 120])
+@pytest.mark.parametrize("name", ["eagle3", "eagle3-with-a-long-name"])
+def test_no_width_cuts_a_number_or_loses_an_arm(width, name):
+    arms = (ARMS[0], replace(ARMS[1], name=name))
+    shown = summary(3, arms=arms, rates=lambda arm, c: 1e4 * c, invalid={(name, 70): ("gpu_shared: x",)})
+    text = terminal.to_text(shown, INFO, width=width)
+    words = set(text.replace("/", " ").replace(";", " ").split())
+    assert max(map(len, text.splitlines())) <= width
+    for row in build(shown).rows:
+        assert {row.output_tps, row.tpot, row.ttft_p50, row.ttft_p99} <= words
+    assert name in text.replace("\n", "") or name[:9] in text
+    assert "\u2026" not in text
+
+
+def test_a_terminal_without_room_for_columns_gets_a_paragraph_a_row():
+    text = terminal.to_text(summary(), INFO, width=40)
+    assert "concurrency 70\n- baseline: " in text
+    assert [line for line in text.splitlines() if line.startswith("- eagle3: ") and "tok/s" in line]
 
 
 @pytest.mark.parametrize("width", [80, 140])
