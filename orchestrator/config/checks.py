@@ -8,14 +8,18 @@ from orchestrator.config.kinds import nearest
 from orchestrator.config.tree import Problem, Problems, TreeNode, made_by_preset, owner, place
 from orchestrator.model.experiment import Arm, Node, Prompts, Server, Sweep
 from orchestrator.model.speculation import (
+    DRAFT_SYNC_FLAG,
+    LEAST,
     SPECULATIVE_RUNNING_LIMIT,
     SPELLINGS,
+    SWITCH_FLAG,
     THRESHOLD_FLAG,
     algorithm,
     gpus_needed,
     running_limit,
     setting,
     threshold,
+    whole,
 )
 
 SGLANG = "sglang.launch_server"
@@ -63,6 +67,7 @@ def _arm_faults(
     yield from spelling
     if server.module == SGLANG and not spelling:
         yield from _sglang_faults(arm)
+        yield from _range_faults(arm)
 
 
 def _gpu_faults(arm: Arm, count: int) -> Iterator[Fault]:
@@ -110,6 +115,18 @@ def _sglang_faults(arm: Arm) -> Iterator[Fault]:
         yield ("args", "speculative-algorithm"), text
     if name is None:
         yield from _idle_flags(arm)
+
+
+def _range_faults(arm: Arm) -> Iterator[Fault]:
+    """Values that the server's own parser takes, and that end it while it starts."""
+    for flag, least in LEAST.items():
+        value = whole(arm, flag)
+        if value is not None and value < least:
+            key = next(key for key in arm.args if key in SPELLINGS[flag])
+            yield ("args", key), f"{value} is below the least value, {least}"
+    for flag in (DRAFT_SYNC_FLAG, SWITCH_FLAG):
+        if arm.args.get(flag) and THRESHOLD_FLAG not in arm.args:
+            yield ("args", flag), f"needs {THRESHOLD_FLAG}; the server would end without it"
 
 
 def _idle_flags(arm: Arm) -> Iterator[Fault]:

@@ -18,7 +18,13 @@ from orchestrator.config.maps import ArgsMap, EnvMap
 from orchestrator.config.sections import Field, Section
 from orchestrator.config.tree import MapNode, Problems, TreeNode
 from orchestrator.model.experiment import ArgValue, EnvValue
-from orchestrator.model.speculation import DYNAMIC_PATCH, SKIP_DRAFT_EXTEND, THRESHOLD_FLAG
+from orchestrator.model.speculation import (
+    DRAFT_SYNC_FLAG,
+    DYNAMIC_PATCH,
+    SKIP_DRAFT_EXTEND,
+    SWITCH_FLAG,
+    THRESHOLD_FLAG,
+)
 
 PRESET_KEY = "preset"
 
@@ -93,7 +99,8 @@ class ArmsChoice:
 
 def speculation_arms(args: dict[str, ArgValue | None], env: dict[str, EnvValue | None]) -> dict[str, RawArm]:
     """No speculation, always, and three ways of a threshold."""
-    static = {key: value for key, value in args.items() if key != THRESHOLD_FLAG}
+    of_patch = (THRESHOLD_FLAG, DRAFT_SYNC_FLAG, SWITCH_FLAG)
+    static = {key: value for key, value in args.items() if key not in of_patch}
     return {
         "baseline": RawArm(),
         "static": RawArm(args=static, env=env),

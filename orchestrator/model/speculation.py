@@ -9,7 +9,19 @@ SPECULATIVE_RUNNING_LIMIT = 48
 THRESHOLD_FLAG = "speculative-disable-batch-threshold"
 SWITCH_FLAG = "enable-speculative-threshold-switch"  # the running server takes another threshold
 SKIP_DRAFT_EXTEND = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"  # 0.5.14: zero-step slots do not feed the draft
-DYNAMIC_PATCH = "dynamic_disable"  # adds both flags
+DRAFT_SYNC_FLAG = "speculative-disable-draft-sync"  # how the draft follows plain steps
+DYNAMIC_PATCH = "dynamic_disable"  # adds these three flags
+
+# Servers that are given less end while they start: a count, or the patch's own `check_server_args`.
+LEAST: dict[str, int] = {
+    "tp-size": 1,
+    "pp-size": 1,
+    "dp-size": 1,
+    "speculative-eagle-topk": 1,
+    "speculative-num-draft-tokens": 1,
+    "max-running-requests": 1,
+    THRESHOLD_FLAG: 0,
+}
 
 # Flags that dynspec interprets, with the other spellings that SGLang's parser knows for them.
 SPELLINGS: dict[str, tuple[str, ...]] = {

@@ -14,6 +14,7 @@ from orchestrator.errors import DoesNotFit
 from orchestrator.model.experiment import ArgValue, Arm
 from orchestrator.model.plan import PutFile
 from orchestrator.model.speculation import (
+    DRAFT_SYNC_FLAG,
     DYNAMIC_PATCH,
     SKIP_DRAFT_EXTEND,
     SWITCH_FLAG,
@@ -24,7 +25,6 @@ from orchestrator.model.speculation import (
 )
 from orchestrator.native_adaptive import CONFIG_FLAG, captured_batch_sizes, native_adaptive
 
-_DRAFT_SYNC = "speculative-disable-draft-sync"
 # `adaptive_unsupported_reason` of 0.5.14 and 0.5.23: with these the server falls back to static speculation in silence.
 _NO_ADAPTIVE = ("enable-dp-attention", "enable-multi-layer-eagle", "enable-two-batch-overlap", "enable-pdmux")
 
@@ -127,9 +127,9 @@ def _refuse_no_counterpart(arm: Arm) -> None:
         raise DoesNotFit(
             f"{SWITCH_FLAG}: SGLang's own adaptive speculation cannot be switched while it serves"
         )
-    if _DRAFT_SYNC in arm.args:
+    if DRAFT_SYNC_FLAG in arm.args:
         raise DoesNotFit(
-            f"{_DRAFT_SYNC} belongs to the patch, which this release does not need",
+            f"{DRAFT_SYNC_FLAG} belongs to the patch, which this release does not need",
             help="remove it; SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND=1 in env is nearest to skip",
         )
     given = [flag for flag in ("speculative-adaptive", CONFIG_FLAG) if flag in arm.args]
