@@ -90,6 +90,17 @@ def replace_file(path: Path, raw: bytes) -> None:
         raise
 
 
+def require_writable(folder: Path, help: str) -> None:
+    """Made where it is absent, and proven by a file. Raises UsageError: what can't keep its records must not start."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".dynspec-") as file:
+            file.write(b"x")  # a full disk takes an empty file
+            file.flush()
+    except OSError as error:
+        raise UsageError(f"{folder} can't keep the results of a run: {error.strerror}", help=help) from None
+
+
 def json_object(path: Path) -> dict[str, Any]:
     """Empty for whatever is no JSON object, for who says so (`records.damage`)."""
     try:

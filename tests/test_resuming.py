@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.cli import files
 from orchestrator.errors import DoesNotFit, NodeBusy, UsageError
 from orchestrator.load.prompts import digest_of
 from orchestrator.model.experiment import Arm, Prompts
@@ -25,7 +26,8 @@ from orchestrator.redact import Redactor
 from orchestrator.runner.options import RunOptions
 from orchestrator.runner.resume import Resumed, resume
 from orchestrator.runner.runlock import FILE_NAME, Driver, RunLock, driver_of
-from orchestrator.store import RunStore
+from orchestrator.runner.session import run_experiment
+from orchestrator.store import RunStore, require_writable
 from tests.run_folders import write_run
 
 RUN = "20260101-000000-trial-0001"
@@ -285,3 +287,22 @@ def test_a_lock_that_is_held_counts_whatever_stands_in_its_file(run: RunStore, t
         lock.take(run.folder)
         (run.folder / FILE_NAME).write_text(told)
         assert driver_of(run.folder) == Driver()
+
+
+# -- a folder that cannot keep what a run writes
+
+
+def test_a_run_whose_results_cannot_be_kept_is_refused_before_any_node_is_asked() -> None:
+    checked = files.load(Path("experiments/demo.yaml"), ["node.host=nobody.invalid"])
+    options = RunOptions(results=Path("/proc"))  # there, and nothing can be made in it
+    with pytest.raises(UsageError, match="/proc can't keep the results of a run: ") as refused:
+        run_experiment(checked, options, base=Path(), environ={}, listeners=())
+    assert refused.value.help == "name another folder with --results"
+
+
+def test_a_folder_is_proven_writable_without_a_trace(tmp_path: Path) -> None:
+    require_writable(tmp_path / "deeper" / "still", help="")
+    assert list((tmp_path / "deeper" / "still").iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="file can't keep the results of a run: File exists"):
+        require_writable(tmp_path / "file", help="")

@@ -66,7 +66,8 @@ def _early_screen(results: Path) -> Iterator[tuple[Path, TextIO]]:
         results.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=results, prefix=".detached-", suffix=".log")
     except OSError as error:
-        raise UsageError(f"{results} can't be written in: {error.strerror}") from None
+        advice = "name another folder with --results"
+        raise UsageError(f"{results} can't be written in: {error.strerror}", help=advice) from None
     with os.fdopen(handle, "w+", encoding="utf-8", errors="replace") as screen:
         try:
             yield Path(name), screen

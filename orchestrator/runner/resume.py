@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import DoesNotFit, UsageError
@@ -16,7 +17,7 @@ from orchestrator.records.sameness import changes
 from orchestrator.redact import Redactor
 from orchestrator.runner.options import RunOptions
 from orchestrator.runner.runlock import RunLock
-from orchestrator.store import LOCK_FILE, OUTCOME, RunStore, from_here, new_run_id
+from orchestrator.store import LOCK_FILE, OUTCOME, RunStore, from_here, new_run_id, require_writable
 
 
 @dataclass(frozen=True)
@@ -48,14 +49,20 @@ class Resumed:
         return tuple(f"not as in the first part: {text}" for text in found.told)
 
 
-def fresh(experiment: Experiment) -> Resumed:
+def fresh(experiment: Experiment, results: Path) -> Resumed:
+    """Raises UsageError where `results` cannot keep a run folder."""
+    require_writable(results, "name another folder with --results")
     return Resumed(new_run_id(experiment.name))
 
 
 def resume(options: RunOptions, experiment: Experiment, redact: Redactor, lock: RunLock) -> Resumed:
-    """Raises UsageError for an unknown run, NodeBusy for one under way, DoesNotFit for another experiment's."""
+    """Goes on in the run's own folder.
+
+    Raises UsageError for an unknown or unwritable run, NodeBusy for one under way, DoesNotFit for another experiment's.
+    """
     assert options.resume is not None
     store = RunStore.open(options.results, options.resume, redact)
+    require_writable(store.folder, "make it writable, or copy it and resume the copy by its path")
     lock.take(store.folder)
     _same(begun_experiment(store), experiment, store)
     kept = look(store)

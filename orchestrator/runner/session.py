@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Checked
-from orchestrator.errors import DynspecError, Interrupted, NodeDirty, PhaseFailed, UsageError
+from orchestrator.errors import DynspecError, Interrupted, NodeDirty, PhaseFailed
 from orchestrator.load.prompts import digest_of
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.plan import RunPoint
@@ -55,9 +55,10 @@ def run_experiment(
     with ExitStack() as stack:
         lock = options.lock or stack.enter_context(RunLock(detached=options.detached))
         start = (
-            resume(options, checked.experiment, redact, lock) if options.resume else fresh(checked.experiment)
+            resume(options, checked.experiment, redact, lock)
+            if options.resume
+            else fresh(checked.experiment, options.results)
         )
-        _make_folder(options.results)
         return Session(
             checked.experiment,
             checked.warnings,
@@ -265,11 +266,3 @@ class Session:
 
 
 _BUG = "a bug of dynspec ended the run; what it printed helps whoever mends it"
-
-
-def _make_folder(results: Path) -> None:
-    """Before anything is asked of a node: a run that can't keep its records must not start."""
-    try:
-        results.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{results} can't be made a folder for results: {error.strerror}") from None
