@@ -1,6 +1,7 @@
 """A run folder that was damaged after the run is never read as a good one."""
 
 import json
+import shutil
 from html import unescape
 
 import pytest
@@ -138,3 +139,59 @@ def test_a_comparison_refuses_a_folder_whose_facts_are_lost(run):
     (run.folder / "facts.json").write_text("{}")
     with pytest.raises(UsageError, match=r"facts\.json is damaged: it has no facts"):
         setup_of_run(run, begun_experiment(run), make_summary(run, begun_experiment(run)))
+
+
+def measured_as_told(run):
+    """The events that a run writes of its points, which `write_run` leaves out."""
+    for point in run.points():
+        where = {"arm": point.arm, "boot": point.boot, "index": point.index, "concurrency": point.concurrency}
+        run.event("point_done", where)
+
+
+def test_the_folder_of_an_arm_that_is_gone_is_named_and_its_loss_is_the_answer(run):
+    measured_as_told(run)
+    shutil.rmtree(run.folder / "arms/baseline")
+    shutil.rmtree(run.folder / "arms/eagle3/boot-2")
+    for path in (run.folder / "arms/dynamic/boot-1").glob("point-00-c1.*"):
+        path.unlink()
+    _, info, texts = reports(run)
+    assert [line.split(":")[0] for line in info.damage if line.startswith("arms")] == [
+        "arms/baseline is missing",
+        "arms/dynamic/boot-1/point-00-c1.meta.json is missing",
+        "arms/eagle3/boot-2 is missing",
+    ]
+    assert "arms/baseline is missing: 9 measurements are left out" in texts[0]
+    assert texts[0].startswith("No verdict, the records of baseline are lost: ")
+
+
+def test_a_report_of_a_run_without_any_record_left_is_refused_and_replaces_nothing(run):
+    measured_as_told(run)
+    reports(run)
+    before = (run.folder / "summary.json").read_bytes()
+    shutil.rmtree(run.folder / "arms")
+    with pytest.raises(UsageError, match=r"no measurement is left in .*: 27 that were made are gone") as error:
+        reports(run)
+    assert "Lost: arms is missing: 27 measurements are left out" in "\n".join(error.value.details)
+    assert (run.folder / "summary.json").read_bytes() == before
+
+
+def test_boots_that_an_ended_run_planned_are_missed_without_its_events_too(run):
+    run.write_json("outcome.json", {"outcome": {"state": "ok"}})
+    (run.folder / "events.jsonl").unlink()
+    shutil.rmtree(run.folder / "arms/eagle3/boot-2")
+    assert [line.split(":")[0] for line in damage(run)] == [
+        "events.jsonl is missing",
+        "arms/eagle3/boot-2 is missing",
+    ]
+
+
+def test_points_that_were_measured_in_the_server_of_another_boot_miss_no_file_of_their_own(run):
+    for path in run.folder.glob("arms/*/boot-*/point-*.meta.json"):
+        shared = {"shared_boot": {"started_as": "eagle3", "boot": 1}}
+        path.write_text(json.dumps({**json.loads(path.read_text()), **shared}))
+    for path in run.folder.glob("arms/*/boot-*/server_info.json"):
+        if path.parent != run.folder / BOOT:
+            path.unlink()
+    assert damage(run, ended=True) == ()
+    (run.folder / BOOT / "server_info.json").unlink()
+    assert [line.split()[0] for line in damage(run, ended=True)] == [f"{BOOT}/server_info.json"]

@@ -11,6 +11,8 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from orchestrator.records.missing import missing
+from orchestrator.records.served import SHARED_KEY, home_of
 from orchestrator.store import (
     EVENTS,
     FACTS,
@@ -24,6 +26,8 @@ from orchestrator.store import (
     SERVER_INFO,
     SERVER_LOG,
     RunStore,
+    json_object,
+    safe_name,
 )
 
 _SECTIONS = {
@@ -62,6 +66,7 @@ def _all(store: RunStore) -> Iterator[tuple[str, str, str]]:
         yield EVENTS, fault, _NO_EVENTS
     if (store.folder / GATE).is_file() and (fault := _of_json(store.folder / GATE)):
         yield GATE, fault, "it is unknown what the gate said"
+    yield from missing(store)
     for boot in sorted(store.folder.glob("arms/*/boot-*")):
         yield from ((_shown(store, path), fault, loss) for path, fault, loss in _of_boot(boot))
 
@@ -75,13 +80,21 @@ def _of_boot(boot: Path) -> Iterator[tuple[Path, str, str]]:
     for stem in sorted(metas | records):
         yield from _of_point(boot / f"{stem}{META}", boot / f"{stem}{RECORDS}")
     info = boot / SERVER_INFO
-    if (fault := _of_json(info)) and (metas or info.is_file()):
+    if (fault := _of_json(info)) and (_had_a_server(boot, metas) or info.is_file()):
         yield info, fault, _NO_INFO
     for name, loss in ((SERVER_LOG, _NO_LOG), (PACKED_LOG, _NO_LOG), (GPU_SAMPLES, _NO_SAMPLES)):
         path = boot / name
         fault = _of_packed(path) if path.suffix == ".gz" else _empty(path)
         if path.is_file() and fault:
             yield path, fault, loss
+
+
+def _had_a_server(boot: Path, metas: Iterable[str]) -> bool:
+    """Points that were measured in the server of another boot leave the file there."""
+    read = [json_object(boot / f"{stem}{META}") for stem in metas]
+    homes = [home_of(meta, meta["arm"], meta["boot"]) for meta in read if {"arm", "boot"} <= meta.keys()]
+    own = [meta for meta in read if SHARED_KEY not in meta]
+    return bool(own) or any(boot.match(f"arms/{safe_name(home.arm)}/boot-{home.boot}") for home in homes)
 
 
 def _stems(boot: Path, suffix: str) -> set[str]:

@@ -12,11 +12,13 @@ from orchestrator.analysis.summary import unclaimable
 from orchestrator.errors import DynspecError, NothingToClaim, Regression, UsageError
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.result import Outcome, RunInfo
+from orchestrator.records.damage import damage
 from orchestrator.records.gating import gate_run, remember_good
 from orchestrator.records.info import run_info
+from orchestrator.records.missing import measured_and_gone
 from orchestrator.records.summary import Summary, make_summary
 from orchestrator.report.files import report_files
-from orchestrator.store import GATE, SUMMARY, RunStore
+from orchestrator.store import GATE, SUMMARY, RunStore, from_here
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ def write_reports(
     against the reference of that day. Returns what a terminal report needs.
     """
     found = conclusion or Conclusion(make_summary(store, experiment), stored_gate(store), None)
+    if conclusion is None:
+        _require_some_point(store, found.summary)
     info = run_info(store, experiment, outcome, found.gate)
     store.write_json(SUMMARY, found.summary)
     if conclusion is not None and found.gate is not None:
@@ -81,6 +85,17 @@ def write_reports(
     for name, text in report_files(found.summary, info, wanted, found.gate).items():
         store.write(name, text)
     return found.summary, info
+
+
+def _require_some_point(store: RunStore, summary: Summary) -> None:
+    """What an earlier report said is not replaced by one that can say nothing."""
+    lost = 0 if any(arm["points"] for arm in summary["arms"].values()) else measured_and_gone(store)
+    if lost:
+        raise UsageError(
+            f"no measurement is left in {from_here(store.folder)}: {lost} that were made are gone",
+            details=tuple(f"Lost: {text}" for text in damage(store)),
+            help=f"put {from_here(store.folder)}/arms back; {SUMMARY} and the reports are left as they are",
+        )
 
 
 def stored_gate(store: RunStore) -> GateResult | None:

@@ -263,7 +263,10 @@ def _without_crossover(summary: Summary, info: RunInfo) -> tuple[str, str]:
         card = info.failures[0]
         at = f" at concurrency {card.concurrency}" if card.concurrency else ""
         return f"No verdict, {card.arm} failed{at}", card.title
-    gone = lost(summary, [*speculating, *([parts["baseline"]] if parts["baseline"] else [])])
+    pair = [*speculating, *([parts["baseline"]] if parts["baseline"] else [])]
+    if records := _lost_records(summary, info, pair):
+        return f"No verdict, the records of {listed(records)} are lost", "the notes below name each loss"
+    gone = lost(summary, pair)
     if speculating and parts["baseline"] is not None and gone is not None:
         left = "no point is left that is valid both with and without speculation"
         return f"No verdict, {gone.cause}", f"{gone.count}; {gone.advice}; {left}"
@@ -273,6 +276,13 @@ def _without_crossover(summary: Summary, info: RunInfo) -> tuple[str, str]:
     elif parts["baseline"] is None:
         why = "no arm without speculation was measured to set it against"
     return "No verdict on speculation", why
+
+
+def _lost_records(summary: Summary, info: RunInfo, arms: list[str]) -> list[str]:
+    """Arms that were measured, and of which no record is left."""
+    gone = [text for text in info.damage if "left out" in text]
+    empty = [arm for arm in arms if not summary["arms"].get(arm, {}).get("points")]
+    return [arm for arm in empty if any(text.startswith((f"arms/{arm} ", f"arms/{arm}/")) for text in gone)]
 
 
 def _any_valid(summary: Summary, arms: list[str]) -> bool:

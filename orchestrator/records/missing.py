@@ -1,0 +1,72 @@
+"""Folders and points that a run tells to have written and that are gone, each with what cannot be said for want of it.
+
+What was written is known from the events; where those are lost, from the plan of a run that came to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from orchestrator.records.events import events_of
+from orchestrator.report.text import plural
+from orchestrator.store import META, OUTCOME, PLAN, RECORDS, RunStore
+
+_ENDED = ("ok", "nothing-to-claim")  # states of a run that measured everything it planned
+Written = dict[Path, dict[str, None]]  # folder of a boot, below the run's -> stems of its points
+
+
+def missing(store: RunStore) -> Iterator[tuple[str, str, str]]:
+    """(name, fault, loss). A folder that is gone stands for all that was in it."""
+    told: set[Path] = set()
+    written = _written(store)
+    for boot, stems in written.items():
+        gone = next((path for path in (boot.parents[1], boot.parent, boot) if _gone(store, path)), None)
+        if gone is None:
+            for stem in stems:
+                if not any(store.folder.joinpath(boot).glob(f"{stem}.*")):  # one file alone is told elsewhere
+                    yield (boot / f"{stem}{META}").as_posix(), "is missing", "this measurement is left out"
+        elif gone not in told:
+            told.add(gone)
+            lost = sum(len(own) for folder, own in written.items() if folder.is_relative_to(gone))
+            yield gone.as_posix(), "is missing", _loss(lost)
+
+
+def measured_and_gone(store: RunStore) -> int:
+    """Measurements that were written and have no file left."""
+    return sum(
+        not (store.folder / boot / f"{stem}{RECORDS}").is_file()
+        for boot, stems in _written(store).items()
+        for stem in stems
+    )
+
+
+def _gone(store: RunStore, folder: Path) -> bool:
+    return not (store.folder / folder).is_dir()
+
+
+def _loss(measurements: int) -> str:
+    logs = "the server logs and samples of its boots are unknown"
+    if not measurements:
+        return logs
+    verb = "is" if measurements == 1 else "are"
+    return f"{plural(measurements, 'measurement')} {verb} left out, and {logs}"
+
+
+def _written(store: RunStore) -> Written:
+    found: Written = {}
+    seen = False
+    for event in events_of(store):
+        seen = True
+        if event["event"] == "point_done" and {"arm", "boot", "index", "concurrency"} <= event.keys():
+            boot = Path(store.boot_path(event["arm"], event["boot"], "x")).parent
+            stem = f"point-{event['index']:02d}-c{event['concurrency']}"
+            found.setdefault(boot, {})[stem] = None
+    return found if seen else _planned(store)
+
+
+def _planned(store: RunStore) -> Written:
+    if store.section_left(OUTCOME, "outcome").get("state") not in _ENDED:
+        return {}
+    boots = store.section_left(PLAN, "plan").get("boots") or ()
+    return {Path(store.boot_path(item["arm"], item["boot"], "x")).parent: {} for item in boots}
