@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.command import expand_home
-from orchestrator.errors import DoesNotFit, DynspecError, NodeBusy
+from orchestrator.errors import DoesNotFit, DynspecError, NodeBusy, NodeDirty
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.experiment import Node as NodeSettings
 from orchestrator.model.facts import Facts, FileFact, Tree
@@ -16,6 +16,7 @@ from orchestrator.patchset import Fit, Patch, available_patches, check_fit, deco
 from orchestrator.remote.node import Node
 from orchestrator.remote.replies import decode
 from orchestrator.runner.arguments import SourceTexts, flags_in
+from orchestrator.runner.leftovers import changed_by_runs, tree_words
 from orchestrator.runner.options import public_env
 from orchestrator.runner.prepare import prepare
 from orchestrator.workers import parse_version
@@ -127,12 +128,15 @@ def examine(node: Node, place: Place) -> Checkup:
     """The node as one interpreter there would serve."""
     patches = available_patches()
     facts = facts_at(node, place, patches, whole_package=True)
-    fits = _fits(node, facts.tree, patches) if facts.tree is not None else {}
+    changed = changed_by_runs(facts)
+    original = [patch for patch in patches if not changed.keys() & set(patch.paths)]
+    fits = _fits(node, facts.tree, original) if facts.tree is not None else {}
     findings = (
         *_machine(facts, place),
         *_gpus(facts),
         *_tree(facts, place),
         *(_fit_finding(name, fit) for name, fit in fits.items()),
+        *(_unjudged(patch, changed) for patch in patches if patch not in original),
         *(_adaptive(node, facts.tree) if facts.tree is not None else ()),
         *_holders(facts),
     )
@@ -147,6 +151,8 @@ def examine_arms(node: Node, experiment: Experiment) -> tuple[Finding, ...]:
 def _arm(node: Node, experiment: Experiment, name: str) -> Finding:
     try:
         plan = prepare(node, experiment, [name], yes=True).plan
+    except NodeDirty as error:
+        return Finding("note", f"arm {name}", f"not judged: {error.message}")
     except NodeBusy as error:
         return Finding("busy", f"arm {name}", _reasons(error, name))
     except DynspecError as error:
@@ -199,7 +205,8 @@ def _tree(facts: Facts, place: Place) -> Iterator[Finding]:
     yield Finding("ok", "python", f"{python} ({tree.python_version}), serving from {place.cwd}")
     if tree.pristine is not None:
         clean = tree.pristine.problem is None and not tree.pristine.changed_count
-        yield Finding("ok" if clean else "note", "files", tree.pristine.words())
+        for words in tree_words(tree.pristine, facts):
+            yield Finding("ok" if clean else "note", "files", words)
         if tree.pristine.diff:
             yield Finding("note", "difference", _first_lines(tree.pristine.diff))
     fixed = [fact.path for fact in tree.files if fact.exists and not fact.writable]
@@ -229,6 +236,11 @@ def _fit_finding(name: str, fit: Fit) -> Finding:
     states: Mapping[str, State] = {"fits": "ok", "fits_unlisted": "note", "native": "ok"}
     words = fit.state.words
     return Finding(states.get(fit.state, "note"), f"patch {name}", f"{words}: {fit.reason}")
+
+
+def _unjudged(patch: Patch, changed: Mapping[str, str]) -> Finding:
+    run_id = next(changed[path] for path in patch.paths if path in changed)
+    return Finding("note", f"patch {patch.name}", f"not judged: run {run_id} has changed files that it edits")
 
 
 def _adaptive(node: Node, tree: Tree) -> Iterator[Finding]:

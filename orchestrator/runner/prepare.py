@@ -19,6 +19,7 @@ from orchestrator.remote.refusals import before_acting
 from orchestrator.remote.transport import ConnectSettings
 from orchestrator.runner.arguments import check_arguments
 from orchestrator.runner.fitting import Fitting, fit, served_as
+from orchestrator.runner.leftovers import refuse_changed
 from orchestrator.runner.options import public_env
 from orchestrator.runner.overlay import check_overlay
 
@@ -135,16 +136,19 @@ def inspect(
     node: Node,
     experiment: Experiment,
     arm_names: Sequence[str],
-    check: Callable[[Facts], None] = lambda facts: None,
+    check: Callable[[Facts], None] = refuse_locked,
     available: Iterable[Patch] | None = None,
     run_id: str | None = None,
 ) -> Inspected:
-    """Facts and patch sets. Raises DoesNotFit, and what `check` raises: a live run's tree fits nobody else."""
+    """Facts and patch sets. Raises DoesNotFit, what `check` raises: a live run's tree fits nobody else, and NodeDirty
+    where a dead run left files changed.
+    """
     carried = tuple(available_patches() if available is None else available)
     arms = chosen_arms(experiment, arm_names)
     patches = patches_of(experiment, arms, carried)
     facts = read_facts(node, experiment, patches.values())
     check(facts)
+    refuse_changed(facts, experiment.node, run_id)
     found = fitting(node, experiment, arms, patches, carried, facts, run_id)
     served = found.arms.arms
     return Inspected(facts, served, patches, found.sets, found.arms, served_as(experiment, served))
