@@ -1,10 +1,15 @@
-"""Commands as words. Nothing here knows a shell: quoting happens once, where a command leaves for the node."""
+"""Commands as words. Nothing here knows a shell: quoting happens once, where a command leaves for the node.
+
+`node_command` alone is text: what a person types here.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
 from orchestrator.model.experiment import ArgValue, Arm, EnvValue, Scalar
+from orchestrator.model.experiment import Node as NodeChoice
 
 
 def launch_argv(python: str, module: str, args: Mapping[str, ArgValue], port: int) -> tuple[str, ...]:
@@ -42,3 +47,16 @@ def server_env(arm: Arm, gpus: tuple[int, ...] | None) -> dict[str, EnvValue]:
     if gpus is not None:
         limits["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
     return {**limits, **arm.env}
+
+
+def node_command(verb: str, choice: NodeChoice) -> str:
+    """`dynspec VERB NODE` with whatever it takes to reach this node."""
+    words = ["dynspec", verb, choice.host]
+    for option, value, default in (
+        ("--ssh-config", choice.ssh_config, None),
+        ("--known-hosts", choice.known_hosts, NodeChoice.known_hosts),
+        ("--host-key", choice.host_key, None),
+    ):
+        if value is not None and value != default:
+            words += [option, value]
+    return shlex.join(words)

@@ -258,10 +258,10 @@ def test_a_lock_can_be_asked_for_before_files_are_compared():
     lock = {"run_id": "r1", "user": "a", "controller": "c", "guardian_pid": 1, "since_utc": "t", "state": "live",
             "lease_left_s": 1}  # fmt: skip
     with pytest.raises(errors.NodeBusy):
-        refuse_locked(facts({"lock": lock}))
-    refuse_locked(facts({"lock": lock}), own_run="r1")
-    refuse_locked(facts({"lock": lock}), may_wait=True)
-    refuse_locked(facts({"lock": lock | {"state": "orphaned"}}))
+        refuse_locked(facts({"lock": lock}), experiment([]).node)
+    refuse_locked(facts({"lock": lock}), experiment([]).node, own_run="r1")
+    refuse_locked(facts({"lock": lock}), experiment([]).node, may_wait=True)
+    refuse_locked(facts({"lock": lock | {"state": "orphaned"}}), experiment([]).node)
 
 
 def test_a_finished_run_needs_nothing_of_a_busy_node():

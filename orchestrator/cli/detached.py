@@ -21,9 +21,9 @@ from typing import Any, TextIO
 from orchestrator.agent.places import CI_VARIABLES
 from orchestrator.cli.again import RunCommand
 from orchestrator.cli.screen import SCREEN_FILE, Lines, outcome_event
+from orchestrator.command import node_command
 from orchestrator.errors import UsageError
 from orchestrator.model.experiment import Node
-from orchestrator.runner.restore import node_command
 from orchestrator.runner.session import Finished
 from orchestrator.store import RunStore
 

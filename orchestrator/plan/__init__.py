@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from orchestrator.plan.arms import FittedArms, PatchRules, fit_arms, leave_out
 from orchestrator.plan.build import Done, build_plan
-from orchestrator.plan.fit import refuse_locked
+from orchestrator.plan.fit import held, refuse_locked
 from orchestrator.plan.render import render_plan
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "PatchRules",
     "build_plan",
     "fit_arms",
+    "held",
     "leave_out",
     "refuse_locked",
     "render_plan",

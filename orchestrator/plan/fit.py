@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from orchestrator.command import node_command
 from orchestrator.errors import DoesNotFit, NodeBusy
-from orchestrator.model.experiment import Arm, Experiment
-from orchestrator.model.facts import Facts, JournalFact
+from orchestrator.model.experiment import Arm, Experiment, Node
+from orchestrator.model.facts import Facts, JournalFact, LockFact
 from orchestrator.model.plan import Edit, PatchSet, WorkerPath
 from orchestrator.model.speculation import gpus_needed
 from orchestrator.plan.arms import FittedArms
@@ -64,27 +65,33 @@ class Context:
         return "own" if policy == "all" and not self.allow_kill else policy
 
 
-def refuse_locked(facts: Facts, *, own_run: str | None = None, may_wait: bool = False) -> None:
+def held(lock: LockFact, choice: Node) -> NodeBusy:
+    """The refusal where a run holds the node, with the command that shows it."""
+    doing = f"{lock.state}, {lock.phase}" if lock.phase else lock.state
+    return NodeBusy(
+        f"{choice.host} is in use by run {lock.run_id} of {lock.user} ({lock.controller}), since {lock.since_utc}, "
+        f"{doing}",
+        help=f"wait with --lock-wait 10m, or see: {node_command('status', choice)}",
+    )
+
+
+def refuse_locked(facts: Facts, choice: Node, *, own_run: str | None = None, may_wait: bool = False) -> None:
     """Raises NodeBusy when a live run holds the node. To be asked before files are compared: that run changes them."""
     lock = facts.lock
     if lock is not None and lock.run_id != own_run and lock.state != "orphaned" and not may_wait:
-        raise NodeBusy(
-            f"{facts.host} is in use by run {lock.run_id} of {lock.user} ({lock.controller}), "
-            f"since {lock.since_utc}, phase {lock.phase or 'unknown'}",
-            help=f"wait with --lock-wait 10m, or see dynspec status {facts.host}",
-        )
+        raise held(lock, choice)
     live = [item for item in facts.journals if item.state == "live" and item.run_id != own_run]
     if live and lock is None and not may_wait:
         raise NodeBusy(
-            f"{facts.host}: run {live[0].run_id} is still going on there",
-            help=f"see dynspec status {facts.host}",
+            f"{choice.host}: run {live[0].run_id} is still going on there",
+            help=f"see: {node_command('status', choice)}",
         )
 
 
 def check_fit(context: Context) -> tuple[str, ...]:
     """Raises NodeBusy or DoesNotFit with every reason; returns what is worth knowing though it does not stop us."""
     facts = context.facts
-    refuse_locked(facts, own_run=context.own_run, may_wait=context.may_wait)
+    refuse_locked(facts, context.experiment.node, own_run=context.own_run, may_wait=context.may_wait)
     misfits = [
         *_tree_misfits(context),
         *_file_misfits(context),
@@ -234,7 +241,7 @@ def _busy_help(context: Context) -> str:
         return "free: all may stop these with --yes"
     if node.free == "own":
         return "node.free: wait waits for them; listed with free_list, or all with --yes, stops them"
-    return f"see dynspec status {context.facts.host}"
+    return f"see: {node_command('status', node)}"
 
 
 def _notes(context: Context) -> Iterator[str]:

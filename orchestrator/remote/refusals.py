@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from orchestrator.command import node_command
 from orchestrator.errors import DoesNotFit, DynspecError, NodeBusy, RemoteError
+from orchestrator.model.experiment import Node
 from orchestrator.model.facts import LockFact
 from orchestrator.remote.replies import decode
 
 _MISFITS = frozenset({"mismatch", "changed", "not_writable", "no_space"})
 
 
-def before_acting(error: RemoteError, node: str) -> DynspecError:
+def before_acting(error: RemoteError, choice: Node) -> DynspecError:
     """The refusal for an error that came while nothing was touched yet; other errors are returned as they are."""
     if error.code in _MISFITS:
         return DoesNotFit(error.message, details=error.details, help=error.help)
@@ -17,10 +19,10 @@ def before_acting(error: RemoteError, node: str) -> DynspecError:
         return error
     if "holders" in error.data:
         return NodeBusy(
-            f"{node}: {error.message}", help="wait for them, or set node.free to wait, listed or all"
+            f"{choice.host}: {error.message}", help="wait for them, or set node.free to wait, listed or all"
         )
-    what_helps = f"dynspec status {node}; or wait with --lock-wait 10m"
-    return NodeBusy(f"{node} is busy: {_holder(error)}", help=what_helps)
+    what_helps = f"{node_command('status', choice)}; or wait with --lock-wait 10m"
+    return NodeBusy(f"{choice.host} is busy: {_holder(error)}", help=what_helps)
 
 
 def _holder(error: RemoteError) -> str:

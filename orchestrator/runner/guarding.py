@@ -19,7 +19,9 @@ from orchestrator.errors import (
     RemoteError,
 )
 from orchestrator.model.experiment import Experiment
+from orchestrator.model.experiment import Node as NodeChoice
 from orchestrator.model.facts import LockFact
+from orchestrator.plan import held
 from orchestrator.remote.channel import Event
 from orchestrator.remote.node import Node
 from orchestrator.remote.refusals import before_acting
@@ -47,15 +49,11 @@ def is_detached(lock: LockFact) -> bool:
     return lock.controller.endswith(_DETACHED)
 
 
-def refuse_held(status: Status, host: str, own_run: str) -> None:
+def refuse_held(status: Status, choice: NodeChoice, own_run: str) -> None:
     """Raises NodeBusy for a live holder: the lock alone tells, so nothing else need be read first."""
     lock = status.lock
     if lock is not None and lock.state != "orphaned" and lock.run_id != own_run:
-        raise NodeBusy(
-            f"{host} is in use by run {lock.run_id} of {lock.user} ({lock.controller}), since {lock.since_utc}, "
-            f"{_doing(lock)}",
-            help=f"wait with --lock-wait 10m, or see: dynspec status {host}",
-        )
+        raise held(lock, choice)
 
 
 class Taking:
@@ -108,13 +106,13 @@ class Taking:
             raise refusal from error
 
     def _refusal(self, error: RemoteError) -> DynspecError:
-        host = self._experiment.node.host
+        choice = self._experiment.node
         if error.code != "dirty":
-            return before_acting(error, host)
+            return before_acting(error, choice)
         return NodeDirty(
-            f"a dead run on {host} could not be put back: {error.message}",
-            details=(*error.details, *ways_out(error, restore_command(self._experiment.node))),
-            restore_command=restore_command(self._experiment.node),
+            f"a dead run on {choice.host} could not be put back: {error.message}",
+            details=(*error.details, *ways_out(error, restore_command(choice))),
+            restore_command=restore_command(choice),
         )
 
     def _tell_recovered(self, reply: Guard) -> None:
@@ -162,7 +160,3 @@ def _waiting(node: Node) -> Iterator[Event | DynspecError]:
             yield node.events.get_nowait()
         except queue.Empty:
             return
-
-
-def _doing(lock: LockFact) -> str:
-    return f"{lock.state}, {lock.phase}" if lock.phase else lock.state

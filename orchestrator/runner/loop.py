@@ -122,7 +122,7 @@ class Loop:
         try:
             yield
         except RemoteError as error:
-            raise before_acting(error, self.experiment.node.host) from error
+            raise before_acting(error, self.experiment.node) from error
 
     @contextmanager
     def _touching(self) -> Iterator[None]:

@@ -43,7 +43,7 @@ def check_overlay(node: Node, experiment: Experiment, facts: Facts, plan: Plan) 
                 absent=absent,
             )
         except RemoteError as error:
-            raise before_acting(error, facts.host) from error
+            raise before_acting(error, experiment.node) from error
         if checked.problem is not None:
             raise DoesNotFit(checked.problem, help=_HELP)
 

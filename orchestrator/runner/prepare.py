@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.agent.pack import build_zipapp as build_agent
 from orchestrator.errors import DoesNotFit, PatchLoadError, RemoteError, UsageError
 from orchestrator.load.pack import build_zipapp as build_loadgen
 from orchestrator.model.experiment import Arm, Experiment
+from orchestrator.model.experiment import Node as NodeChoice
 from orchestrator.model.facts import Facts
 from orchestrator.model.plan import PatchSet, Plan
 from orchestrator.patchset import Patch, available_patches, decode_source, needed_files
@@ -20,6 +21,7 @@ from orchestrator.remote.transport import ConnectSettings
 from orchestrator.runner.arguments import check_arguments
 from orchestrator.runner.fitting import Fitting, fit, served_as
 from orchestrator.runner.leftovers import refuse_changed
+from orchestrator.runner.model_paths import named_paths, require_paths
 from orchestrator.runner.options import public_env
 from orchestrator.runner.overlay import check_overlay
 
@@ -83,6 +85,7 @@ def read_facts(node: Node, experiment: Experiment, patches: Iterable[Patch]) -> 
         port=experiment.server.port,
         workdir=experiment.node.workdir,
         gpus=experiment.node.gpus,
+        paths=named_paths(experiment),
         timeout_s=experiment.limits.facts_s,
     )
 
@@ -102,18 +105,18 @@ def fitting(
             facts.tree_problem or "no serving tree found",
             help="check node.python, node.cwd and server.env; dynspec doctor shows what the interpreter sees",
         )
-    sources = _sources(node, facts) if patches else {}
+    sources = _sources(node, experiment.node, facts) if patches else {}
     known = {patch.name: patch for patch in carried if patch.package == experiment.server.package}
     return fit(experiment, arms, known, facts.tree, facts, sources, run_id)
 
 
-def _sources(node: Node, facts: Facts) -> dict[str, str | None]:
+def _sources(node: Node, choice: NodeChoice, facts: Facts) -> dict[str, str | None]:
     """Original text of every file that the patches name; None where the tree has no such file."""
     assert facts.tree is not None
     try:
         found = node.contents(facts.tree.files)
     except RemoteError as error:
-        raise before_acting(error, facts.host) from error
+        raise before_acting(error, choice) from error
     return {
         fact.path: decode_source(fact.path, found[fact.absolute]) if fact.exists else None
         for fact in facts.tree.files
@@ -136,18 +139,19 @@ def inspect(
     node: Node,
     experiment: Experiment,
     arm_names: Sequence[str],
-    check: Callable[[Facts], None] = refuse_locked,
     available: Iterable[Patch] | None = None,
     run_id: str | None = None,
+    *,
+    may_wait: bool = False,
 ) -> Inspected:
-    """Facts and patch sets. Raises DoesNotFit, what `check` raises: a live run's tree fits nobody else, and NodeDirty
-    where a dead run left files changed.
+    """Facts and patch sets. Raises DoesNotFit, NodeBusy for a live run: its tree fits nobody else, and NodeDirty where
+    a dead one left files changed.
     """
     carried = tuple(available_patches() if available is None else available)
     arms = chosen_arms(experiment, arm_names)
     patches = patches_of(experiment, arms, carried)
     facts = read_facts(node, experiment, patches.values())
-    check(facts)
+    refuse_locked(facts, experiment.node, own_run=run_id, may_wait=may_wait)
     refuse_changed(facts, experiment.node, run_id)
     found = fitting(node, experiment, arms, patches, carried, facts, run_id)
     served = found.arms.arms
@@ -175,9 +179,9 @@ def prepare(
         node,
         experiment,
         arm_names,
-        lambda facts: refuse_locked(facts, own_run=own_run, may_wait=may_wait),
         available,
         own_run,
+        may_wait=may_wait,
     )
     plan = build_plan(
         experiment,
@@ -192,6 +196,7 @@ def prepare(
         fitted=found.fitted,
         blocks=blocks,
     )
+    require_paths([experiment.arm(arm.name) for arm in plan.arms], found.facts)  # as written
     served = served_as(experiment, plan.arms)
     if seen is not None and seen.facts.tree == found.facts.tree:
         notes = seen.notes  # the same bytes under the same interpreter: the arguments were parsed there

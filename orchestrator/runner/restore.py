@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from orchestrator.command import node_command
 from orchestrator.errors import NodeBusy, NodeDirty, RemoteError
 from orchestrator.model.experiment import Node as NodeChoice
 from orchestrator.remote.node import Node
@@ -64,19 +65,6 @@ def restore_command(choice: NodeChoice) -> str:
     return node_command("restore", choice)
 
 
-def node_command(verb: str, choice: NodeChoice) -> str:
-    """`dynspec VERB NODE` with whatever it takes to reach this node."""
-    words = ["dynspec", verb, choice.host]
-    for option, value, default in (
-        ("--ssh-config", choice.ssh_config, None),
-        ("--known-hosts", choice.known_hosts, NodeChoice.known_hosts),
-        ("--host-key", choice.host_key, None),
-    ):
-        if value is not None and value != default:
-            words += [option, value]
-    return shlex.join(words)
-
-
 def ways_out(error: RemoteError, command: str) -> tuple[str, ...]:
     """For each file that somebody else changed, the two things that a person may do about it."""
     found = error.data.get("files")
@@ -101,7 +89,7 @@ def _refusal(error: RemoteError, host: str, command: str) -> Exception:
             details=(*error.details, *ways_out(error, command)),
             restore_command=command,
         )
-    refusal = before_acting(error, host)
+    refusal = before_acting(error, NodeChoice(host, ""))
     if isinstance(refusal, NodeBusy):
         refusal.help = "a live run holds the node; --force ends it"
     return refusal

@@ -167,7 +167,7 @@ class Session:
         """Refuse what can be refused before the lock. A tree that another run has in its hands is looked at later."""
         status = node.status()
         if not may_wait:
-            refuse_held(status, self.experiment.node.host, self.start.run_id)
+            refuse_held(status, self.experiment.node, self.start.run_id)
         if status.lock is None and not status.journals:
             self._seen = self._prepare(node)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import ConnectionFailed, ConnectionLost, NodeBusy, RemoteError
+from orchestrator.model.experiment import Node as Choice
 from orchestrator.remote.bootstrap import Blob
 from orchestrator.remote.channel import Event
 from orchestrator.remote.fetch import FetchFile
@@ -49,7 +50,7 @@ def test_the_agent_answers_typed_and_fields_of_a_later_version_do_not_matter(nod
 def test_an_error_code_of_the_node_becomes_the_refusal_of_the_command(node: Node) -> None:
     with pytest.raises(RemoteError) as held:
         node.guard(**BARE_GUARD)
-    refusal = before_acting(held.value, "testnode")
+    refusal = before_acting(held.value, Choice("testnode", ""))
     assert isinstance(refusal, NodeBusy)
     assert refusal.exit_code == 3
     assert "run r1 of ann (ann@laptop:7)" in refusal.message
@@ -58,7 +59,7 @@ def test_an_error_code_of_the_node_becomes_the_refusal_of_the_command(node: Node
 
 def test_gpus_in_use_are_a_refusal_that_names_the_setting() -> None:
     error = RemoteError("GPUs are in use: pid 7 of bob", code="busy", data={"holders": [{"pid": 7}]})
-    refusal = before_acting(error, "testnode")
+    refusal = before_acting(error, Choice("testnode", ""))
     assert isinstance(refusal, NodeBusy)
     assert "pid 7 of bob" in refusal.message
     assert "node.free" in refusal.help
@@ -66,12 +67,12 @@ def test_gpus_in_use_are_a_refusal_that_names_the_setting() -> None:
 
 @pytest.mark.parametrize("code", ["mismatch", "changed", "not_writable", "no_space"])
 def test_a_node_that_does_not_fit_is_refused_as_that(code: str) -> None:
-    assert before_acting(RemoteError("no", code=code), "testnode").exit_code == 4
+    assert before_acting(RemoteError("no", code=code), Choice("testnode", "")).exit_code == 4
 
 
 def test_other_errors_stay_what_they_are() -> None:
     error = RemoteError("no", code="failed")
-    assert before_acting(error, "testnode") is error
+    assert before_acting(error, Choice("testnode", "")) is error
 
 
 def test_progress_of_a_load_comes_to_the_caller_and_records_byte_for_byte(node: Node) -> None:

@@ -15,6 +15,7 @@ import pytest
 from orchestrator.agent import pack
 from orchestrator.errors import ConnectionLost, NodeBusy, RemoteError
 from orchestrator.load import pack as load_pack
+from orchestrator.model.experiment import Node as Choice
 from orchestrator.model.facts import Tree
 from orchestrator.remote.bootstrap import Blob
 from orchestrator.remote.channel import Event
@@ -204,7 +205,7 @@ def test_a_live_holder_is_busy_for_another_connection(site) -> None:
         site.guard(node)
         with pytest.raises(RemoteError) as refused:
             other.guard(run_id="20260101-000000-test-0002", holder="other", workdir=site.workdir, lease_s=60)
-        refusal = before_acting(refused.value, "testnode")
+        refusal = before_acting(refused.value, Choice("testnode", ""))
         assert isinstance(refusal, NodeBusy)
         assert RUN_ID in refusal.message
         node.unwind(stop_s=5, reason="done")
