@@ -136,17 +136,19 @@ class RunStore:
 
     @classmethod
     def open(cls, results: Path, run: str, redact: Redactor | None = None) -> RunStore:
-        """`run` is a run id under `results`, or the path of a run folder."""
+        """`run` is a run id under `results`, or the path of a run folder. Raises UsageError for anything else."""
+        if not run.strip():
+            raise UsageError("the name of the run is empty", help=_known_runs(results))
         for folder in (results / run, Path(run)):
             if any((folder / name).is_file() for name in (PLAN, LOCK_FILE)):  # one of them may be lost
                 return cls(folder.resolve(), redact)
-        known = sorted(path.parent.name for path in results.glob(f"*/{PLAN}"))[-3:]
-        raise UsageError(
-            f"no run folder {run!r} under {results}",
-            help=f"latest runs: {', '.join(known)}"
-            if known
-            else "start one with: dynspec run EXPERIMENT.yaml",
-        )
+        for folder in (results / run, Path(run)):
+            if folder.exists():
+                raise UsageError(
+                    f"{folder} is not a run folder: it has neither {PLAN} nor {LOCK_FILE}",
+                    help=_known_runs(results),
+                )
+        raise UsageError(f"no run folder {run!r} under {results}", help=_known_runs(results))
 
     # -- writing -----------------------------------------------------------------------------------------
     def write(self, relative: str, text: str) -> Path:
@@ -241,6 +243,12 @@ class RunStore:
     @property
     def finished(self) -> bool:
         return (self.folder / OUTCOME).is_file()
+
+
+def _known_runs(results: Path) -> str:
+    """What a person may do who named no run that is there."""
+    known = sorted(path.parent.name for path in results.glob(f"*/{PLAN}"))[-3:]
+    return f"latest runs: {', '.join(known)}" if known else "start one with: dynspec run EXPERIMENT.yaml"
 
 
 def plain(value: Any) -> Any:

@@ -59,6 +59,20 @@ def test_an_unknown_run_is_refused_with_the_latest_ones(store, tmp_path):
     assert store.run_id in caught.value.help
 
 
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_is_no_run_even_from_within_a_run_folder(store, name, monkeypatch):
+    store.write_json("plan.json", {})
+    monkeypatch.chdir(store.folder)
+    with pytest.raises(UsageError, match="the name of the run is empty"):
+        RunStore.open(store.folder.parent, name)
+
+
+def test_a_folder_that_is_there_and_holds_no_run_is_not_called_missing(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match=r"empty is not a run folder: it has neither plan.json nor"):
+        RunStore.open(tmp_path, "empty")
+
+
 def test_a_damaged_file_is_named_not_traced(store):
     store.write("facts.json", "{")
     with pytest.raises(UsageError, match=r"facts\.json is damaged"):

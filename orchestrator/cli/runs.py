@@ -94,7 +94,7 @@ def run(
         return _drive(checked, replace(options, accepted=screen.accepted), experiment.parent, screen)
     if detach:
         words = ["--lock-wait", lock_wait] if lock_wait is not None else []
-        words += [*(["--resume", resume] if resume else []), *(["--yes"] * yes)]
+        words += [*(["--resume", resume] if resume is not None else []), *(["--yes"] * yes)]
         return detached.launch(command, tuple(words), checked.experiment.node, as_json=as_json)
     if resume is not None and (found := attached.detached_run(results, resume)) is not None:
         return attached.attach(*found, command, as_json=as_json)

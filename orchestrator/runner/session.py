@@ -56,7 +56,7 @@ def run_experiment(
         lock = options.lock or stack.enter_context(RunLock(detached=options.detached))
         start = (
             resume(options, checked.experiment, redact, lock)
-            if options.resume
+            if options.resume is not None
             else fresh(checked.experiment, options.results)
         )
         return Session(
