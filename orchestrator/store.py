@@ -56,9 +56,21 @@ class StoredPoint:
 
     @property
     def damaged(self) -> bool:
-        """The records are not the bytes that were stored. Points of versions without a digest can't tell."""
-        wanted = self.meta.get(DIGEST)
-        return wanted is not None and wanted != hashlib.sha256(self.records.read_bytes()).hexdigest()
+        """The records are not the bytes that were stored. Without a digest, as of early versions: some are none."""
+        wanted, raw = self.meta.get(DIGEST), self.records.read_bytes()
+        if wanted is None:
+            return not all(map(_is_record, raw.splitlines(keepends=True)))
+        return bool(wanted != hashlib.sha256(raw).hexdigest())
+
+
+def _is_record(line: bytes) -> bool:
+    """Also of a last line that a power cut tore, which every reader leaves out."""
+    if not line.endswith((b"\n", b"}")):
+        return True
+    try:
+        return isinstance(json.loads(line.decode("ascii")), dict)
+    except ValueError:
+        return False
 
 
 def new_run_id(name: str, now: float | None = None) -> str:
@@ -203,7 +215,7 @@ class RunStore:
             value = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise UsageError(f"{path} is missing: the run folder is incomplete") from None
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise UsageError(f"{path} is damaged: {error}") from None
         if not isinstance(value, dict):
             raise UsageError(f"{path} is damaged: not a JSON object")
@@ -236,7 +248,7 @@ class RunStore:
                 found.append(
                     StoredPoint(meta["arm"], meta["boot"], meta["index"], meta["concurrency"], records, meta)
                 )
-            except (ValueError, KeyError, TypeError):
+            except (OSError, ValueError, KeyError, TypeError):
                 continue
         yield from sorted(found, key=lambda point: (point.arm, point.boot, point.index))
 

@@ -16,6 +16,8 @@ from orchestrator.records.summary import make_summary
 from orchestrator.report import html, terminal
 from tests.run_folders import write_run
 
+BOOT = "arms/eagle3/boot-1"
+
 
 @pytest.fixture
 def run(tmp_path):
@@ -38,6 +40,21 @@ def test_records_cut_after_the_run_make_their_points_invalid_by_name(run):
     for point in points_of(run):
         assert not point["valid"]
         assert any(reason.startswith("records_damaged") for reason in point["reasons"])
+
+
+@pytest.mark.parametrize("digest", [True, False], ids=["digest", "early version"])
+def test_records_that_are_no_records_any_more_spoil_their_point_and_nothing_else(tmp_path, digest):
+    run = write_run(tmp_path, "20260101-000000-trial-0001", sweep=(1,), arms=("baseline", "eagle3"))
+    damage = [b"\xff", b"7\n", b"}\n", b"{}\n"][: 4 if digest else 3]  # a whole object is told by the digest alone
+    paths = sorted(run.folder.glob("arms/*/*/point-00-c1.jsonl"))
+    for path, added in zip(paths, damage, strict=False):
+        path.write_bytes(added + path.read_bytes())
+    for meta in run.folder.glob("arms/*/*/*.meta.json") if not digest else ():
+        kept = {key: value for key, value in json.loads(meta.read_text()).items() if key != "records_sha256"}
+        meta.write_text(json.dumps(kept))
+    boots = [boot for point in points_of(run) for boot in point["boots"]]
+    damaged = [any("records_damaged" in reason for reason in boot["reasons"]) for boot in boots]
+    assert damaged == [n < len(damage) for n in range(6)]
 
 
 @pytest.mark.parametrize("place", ["facts", "point", "server"])
@@ -63,7 +80,6 @@ def test_a_damaged_lock_file_is_named_and_not_traced(run, content):
         begun_experiment(run)
 
 
-BOOT = "arms/eagle3/boot-1"
 LOSSES = (
     ("facts.json", "the node, its GPUs, driver and SGLang tree are unknown"),
     ("plan.json", "it is unknown which boots, patches and workers were planned"),
@@ -169,7 +185,9 @@ def test_a_report_of_a_run_without_any_record_left_is_refused_and_replaces_nothi
     reports(run)
     before = (run.folder / "summary.json").read_bytes()
     shutil.rmtree(run.folder / "arms")
-    with pytest.raises(UsageError, match=r"no measurement is left in .*: 27 that were made are gone") as error:
+    with pytest.raises(
+        UsageError, match=r"no measurement is left in .*: 27 that were made are gone"
+    ) as error:
         reports(run)
     assert "Lost: arms is missing: 27 measurements are left out" in "\n".join(error.value.details)
     assert (run.folder / "summary.json").read_bytes() == before
@@ -195,3 +213,14 @@ def test_points_that_were_measured_in_the_server_of_another_boot_miss_no_file_of
     assert damage(run, ended=True) == ()
     (run.folder / BOOT / "server_info.json").unlink()
     assert [line.split()[0] for line in damage(run, ended=True)] == [f"{BOOT}/server_info.json"]
+
+
+def test_files_that_cannot_be_written_are_told_and_the_others_are(run):
+    (run.folder / "summary.json").mkdir()
+    refused = []
+    summary, _ = write_reports(run, begun_experiment(run), formats=("md",), unwritten=refused.append)
+    assert summary["arms"]["eagle3"]["points"]
+    assert [type(error) for error in refused] == [IsADirectoryError]
+    assert (run.folder / "report.md").is_file()
+    with pytest.raises(IsADirectoryError):
+        write_reports(run, begun_experiment(run))

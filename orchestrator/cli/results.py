@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -40,7 +41,8 @@ def report(
 
     store = RunStore.open(results, run)
     asked = [name for name, wanted in (("html", html), ("md", md), ("junit", junit)) if wanted]
-    summary, info = write_reports(store, begun_experiment(store), formats=asked)
+    refused: list[OSError] = []
+    summary, info = write_reports(store, begun_experiment(store), formats=asked, unwritten=refused.append)
     if as_json:
         print(json.dumps(summary))
     elif md:
@@ -49,8 +51,22 @@ def report(
         from orchestrator.cli.screen import report_path, show_report
 
         show_report(summary, info)
-        print(f"report: {report_path(store.folder)}")
-    return 0
+        if (path := report_path(store.folder)) is not None:
+            print(f"report: {path}")
+    return _told(refused, store.folder)
+
+
+def _told(refused: list[OSError], folder: Path) -> int:
+    """What was asked for and could not be written is said last, and is a failure: what is printed is whole."""
+    if not refused:
+        return 0
+    why = "; ".join(dict.fromkeys(error.strerror or str(error) for error in refused))
+    print(
+        f"dynspec: {len(refused)} of the report's files cannot be written into {folder}: {why}",
+        file=sys.stderr,
+    )
+    print("-> what is printed above is whole; --json and --md print it for elsewhere", file=sys.stderr)
+    return 1
 
 
 def demo(

@@ -124,10 +124,9 @@ class Lines:
         if finished.summary is not None and finished.info is not None:
             print()
             show_report(finished.summary, finished.info)
-        if finished.store is not None and finished.summary is not None:
-            print(f"\nreport: {report_path(finished.store.folder)}")
-        elif finished.store is not None:
-            print(f"\nrun folder: {finished.store.folder}")
+        if finished.store is not None:
+            path = report_path(finished.store.folder) if finished.summary is not None else None
+            print(f"\nreport: {path}" if path else f"\nrun folder: {finished.store.folder}")
         if words := self.closing_words(finished):
             print(words)
 
@@ -183,10 +182,10 @@ _WRITERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 }
 
 
-def report_path(folder: Path) -> Path:
-    """The file that a person opens."""
+def report_path(folder: Path) -> Path | None:
+    """The file that a person opens; None where none could be written."""
     found = [folder / name for name in ("report.html", "report.md", SUMMARY)]
-    return next(path for path in found if path.is_file())
+    return next((path for path in found if path.is_file()), None)
 
 
 def show_report(summary: dict[str, Any], info: RunInfo) -> None:

@@ -133,9 +133,10 @@ def check_prompts(endpoint: str, prompts: Iterable[Prompt]) -> None:
 
 
 def read_records(source: Path | Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Records one by one, from a file or its lines. A last line cut short, as by a power cut, is left out."""
+    """Records one by one, from a file or its lines. A last line cut short, as by a power cut, is left out, and so is
+    whatever is no record: who needs to know asks `StoredPoint.damaged`."""
     if isinstance(source, Path):
-        with source.open(encoding="ascii") as lines:
+        with source.open(encoding="ascii", errors="replace") as lines:
             yield from _records(lines)
     else:
         yield from _records(source)
@@ -143,5 +144,11 @@ def read_records(source: Path | Iterable[str]) -> Iterator[dict[str, Any]]:
 
 def _records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     for line in lines:
-        if line.endswith(("\n", "}")):
-            yield json.loads(line)
+        if not line.endswith(("\n", "}")):
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            yield record

@@ -37,13 +37,20 @@ def gate_run(store: RunStore, experiment: Experiment, summary: Summary, rule: Ga
 
 def require_finished(store: RunStore) -> None:
     """Raises NothingToClaim (exit 6) for a run that was cut short: what it lost cannot be seen in what it has."""
-    outcome = store.section_left(OUTCOME, "outcome") or {}
-    if outcome.get("exit_code") not in (0, Regression.exit_code, NothingToClaim.exit_code):
-        state = outcome.get("state") or "it has no outcome"
+    state = cut_short(store)
+    if state:
         raise NothingToClaim(
             f"gate: {store.run_id} did not come to its end ({state}), so it can neither pass nor be a reference",
             help=f"dynspec run EXPERIMENT.yaml --resume {store.run_id}",
         )
+
+
+def cut_short(store: RunStore) -> str:
+    """How a run ended that did not come to its end; empty for one that did."""
+    outcome = store.section_left(OUTCOME, "outcome")
+    if outcome.get("exit_code") in (0, Regression.exit_code, NothingToClaim.exit_code):
+        return ""
+    return outcome.get("state") or "it has no outcome"
 
 
 def setup_of_run(store: RunStore, experiment: Experiment, summary: Summary) -> Setup:
@@ -92,7 +99,7 @@ def remember_good(store: RunStore, experiment: Experiment) -> Path:
 
 
 def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").split() if path.is_file() else []
+    return path.read_text(encoding="utf-8", errors="replace").split() if path.is_file() else []
 
 
 def _write(path: Path, lines: Sequence[str]) -> None:

@@ -113,8 +113,7 @@ class _Reader:
         boot: dict[tuple[int, int], str] = {}
         if not (arm.speculates and simulates_acceptance(arm)):  # such a server gives any text
             boot = self.outputs.setdefault(stored.arm, {}).setdefault(stored.boot, {})
-        records = _noting_outputs(read_records(stored.records), stored.index, boot)
-        raw = measured(records, meta.get("load") or {}, self.sweep, stored.concurrency)
+        raw, stepping = self.numbers(stored, boot)
         before, after = meta.get("server_before") or [], meta.get("server_after") or []
         metrics, notes = with_acceptance(
             raw.metrics,
@@ -123,7 +122,7 @@ class _Reader:
             after=after,
             flushed=bool(meta.get("flushed")),
         )
-        metrics |= _stepping(self.sweep, stored, raw.window_s)
+        metrics |= stepping
         point = _point(stored, replace(raw, metrics=metrics))
         evidence = evidence_of(
             replace(raw, metrics=metrics),
@@ -143,6 +142,21 @@ class _Reader:
         if (unsteady := health_finding(meta.get(HEALTH_KEY))) is not None:
             notes = (*notes, unsteady)
         self.found.append((point, evidence, notes))
+
+    def numbers(
+        self, stored: StoredPoint, outputs: dict[tuple[int, int], str]
+    ) -> tuple[PointMetrics, dict[str, float | None]]:
+        """From its records; none from records that were changed so that they are no records any more."""
+        load = stored.meta.get("load") or {}
+        try:
+            records = _noting_outputs(read_records(stored.records), stored.index, outputs)
+            raw = measured(records, load, self.sweep, stored.concurrency)
+            return raw, _stepping(self.sweep, stored, raw.window_s)
+        except (LookupError, TypeError, ValueError, AttributeError):
+            if not stored.damaged:
+                raise
+            outputs.clear()
+            return measured((), load, self.sweep, stored.concurrency), {}
 
     def server(self, arm: str, boot: int) -> dict[str, Any]:
         """server_info.json of a boot; empty where there is none."""

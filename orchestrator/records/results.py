@@ -3,8 +3,9 @@ with `dynspec report`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from orchestrator.analysis.gate import GateResult, gate_json, gate_of_json
@@ -68,22 +69,32 @@ def write_reports(
     conclusion: Conclusion | None = None,
     outcome: Outcome | None = None,
     formats: Iterable[str] = (),
+    unwritten: Callable[[OSError], None] | None = None,
 ) -> tuple[Summary, RunInfo]:
     """Writes summary.json and the report files: the experiment's formats and `formats`.
 
     `conclusion`, `outcome`: of a run that is just ending; else they are found in the folder: a gate is judged once,
-    against the reference of that day. Returns what a terminal report needs.
+    against the reference of that day. `unwritten` is told of each file that cannot be written; without it the first one
+    raises. Returns what a terminal report needs.
     """
     found = conclusion or Conclusion(make_summary(store, experiment), stored_gate(store), None)
     if conclusion is None:
         _require_some_point(store, found.summary)
     info = run_info(store, experiment, outcome, found.gate)
-    store.write_json(SUMMARY, found.summary)
+    values = {SUMMARY: found.summary}
     if conclusion is not None and found.gate is not None:
-        store.write_json(GATE, gate_json(found.gate))
+        values[GATE] = gate_json(found.gate)
     wanted = dict.fromkeys((*experiment.report.formats, *formats))
-    for name, text in report_files(found.summary, info, wanted, found.gate).items():
-        store.write(name, text)
+    texts = report_files(found.summary, info, wanted, found.gate)
+    writing = [partial(store.write_json, name, value) for name, value in values.items()]
+    writing += [partial(store.write, name, text) for name, text in texts.items()]
+    for write in writing:
+        try:
+            write()
+        except OSError as error:
+            if unwritten is None:
+                raise
+            unwritten(error)
     return found.summary, info
 
 
