@@ -219,6 +219,16 @@ class TestCompare:
         assert done["arms"]["eagle3"]["verdict"] == "worse"
         assert [point["concurrency"] for point in done["arms"]["eagle3"]["points"]] == [1, 4, 16]
 
+    def test_without_a_point_that_counts_in_both_nothing_is_claimed(self, good, tmp_path):
+        store = write_run(tmp_path, "20260102-000000-trial-0002", outcome=None, sweep=(1,), boots=1)
+        for records in store.folder.glob("arms/*/*/point-*.jsonl"):
+            records.write_bytes(b"\xff")
+        done = dynspec(tmp_path, "compare", store.run_id, good.run_id)
+        assert done.returncode == 6, done.stdout
+        assert "eagle3: nothing to compare" in done.stdout
+        assert f"{store.run_id} did not come to its end (it has no outcome)" in done.stdout
+        assert "no arm has a point that counts in both runs" in done.stderr
+
     def test_a_run_is_not_compared_with_itself_by_whatever_name(self, good, tmp_path):
         done = dynspec(tmp_path, "compare", good.run_id, str(good.folder))
         assert done.returncode == 2

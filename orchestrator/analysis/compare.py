@@ -59,6 +59,15 @@ def require_like(found: RunComparison) -> None:
         )
 
 
+def require_something(found: RunComparison) -> None:
+    """Raises NothingToClaim (exit 6) where no arm has a point that counts in both runs."""
+    if not any(item.headline for item in found.arms):
+        raise NothingToClaim(
+            "nothing is compared: no arm has a point that counts in both runs",
+            help="the report of each run says for each point what speaks against it",
+        )
+
+
 def side(summary: Summary, arm: str, metric: str) -> Side:
     """An arm's valid values per boot, by concurrency, from `summary.json`."""
     values: dict[int, dict[int, float]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.analysis.compare import RunComparison
@@ -14,11 +15,15 @@ from orchestrator.report.text import levels, percent, percent_range, plural
 _CALLS = {"better": "better", "worse": "worse", "inconclusive": "inside the noise"}
 
 
-def comparison_lines(a: str, b: str, found: RunComparison) -> list[str]:
-    """Unlike set-ups first, then one line an arm: what run A is against run B."""
+def comparison_lines(a: str, b: str, found: RunComparison, unfinished: Mapping[str, str]) -> list[str]:
+    """Unlike set-ups first, then one line an arm: what run A is against run B. `unfinished`: run id -> how it ended."""
     want = "higher is better" if higher_is_better(found.metric) else "lower is better"
     lines = [f"{found.metric} of {a} (A) against {b} (B); {want}"]
     lines += unlike_lines(found.unlike)
+    lines += [
+        f"  {run} did not come to its end ({state}): what it lacks is not seen here"
+        for run, state in unfinished.items()
+    ]
     lines += [f"  {line}" for arm in found.arms for line in _arm(arm)]
     lines += [f"  {arm}: only in A" for arm in found.only_a]
     lines += [f"  {arm}: only in B" for arm in found.only_b]

@@ -33,12 +33,13 @@ def compare(
 ) -> int:
     """Arm by arm: better, worse, or inside the noise.
 
-    Differences of the set-ups come first; runs of unequal work are not compared (exit 6).
+    Differences of the set-ups come first. Runs of unequal work are not compared, nor are those without a point that
+    counts in both (exit 6).
     """
-    from orchestrator.analysis.compare import compare_runs, require_like
+    from orchestrator.analysis.compare import compare_runs, require_like, require_something
     from orchestrator.cli.compare_text import comparison_json, comparison_lines
     from orchestrator.records.begun import begun_experiment
-    from orchestrator.records.gating import setup_of_run
+    from orchestrator.records.gating import cut_short, setup_of_run
     from orchestrator.records.summary import make_summary
     from orchestrator.store import RunStore
 
@@ -54,10 +55,12 @@ def compare(
     found = compare_runs(sums[0], sums[1], (setups[0], setups[1]), metric=name)
     require_like(found)
     ids = stores[0].run_id, stores[1].run_id
+    unfinished = {store.run_id: state for store in stores if (state := cut_short(store))}
     if as_json:
-        print(json.dumps(comparison_json(*ids, found)))
+        print(json.dumps({**comparison_json(*ids, found), "unfinished": unfinished}))
     else:
-        print("\n".join(comparison_lines(*ids, found)))
+        print("\n".join(comparison_lines(*ids, found, unfinished)))
+    require_something(found)
     return 0
 
 
