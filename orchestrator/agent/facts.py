@@ -25,10 +25,12 @@ def read(given: Message) -> Message:
     wanted_gpus = args.gpu_indices(given)
     port = args.port(given)
     workdir = places.expand(args.text(given, "workdir"))
+    wanted_paths = args.words(given, "paths")
     looks: Dict[str, Callable[[], Any]] = {
         "gpu": lambda: holders.read(wanted_gpus),
         "tree": lambda: _tree(given),
         "rest": lambda: _node(port, workdir),
+        "absent": lambda: [path for path in wanted_paths if _is_absent(path)],
     }
     done = side_by_side(looks)
     holding, found = done["gpu"], done["tree"]
@@ -38,6 +40,7 @@ def read(given: Message) -> Message:
         gpus=holding.picture.gpus_json(),
         gpu_problem=holding.picture.problem,
         holders=holding.holders,
+        absent=done["absent"],
         tree=found.tree,
         tree_problem=found.problem,
         tree_processes=tree.serving_processes(found.tree, running) if found.tree else [],
@@ -101,6 +104,17 @@ def _problems(workdir: str) -> List[str]:
         elif entry.elsewhere:
             problems.append("run {} left an open journal on another machine".format(entry.run_id))
     return problems
+
+
+def _is_absent(path: str) -> bool:
+    """False where it cannot be told: what lies in a closed folder may be open to the server."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _why_unwritable(folder: str) -> Optional[str]:

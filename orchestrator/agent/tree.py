@@ -12,6 +12,7 @@ from .interpreter import Place
 from .wire import AgentError, Message
 
 _PROBE_TIMEOUT_S = 60.0
+SIMULATED_ENGINE = "dynspec_simulated_engine"  # lies beside a package that it serves in place of
 
 
 class Found(NamedTuple):
@@ -37,7 +38,8 @@ def find(place: Place, package: str) -> Found:
     if "problem" in told:
         return Found(None, str(told["problem"]))
     keys = ("path", "version", "editable", "python", "python_version", "bytecode_prefix")
-    return Found(dict({key: told[key] for key in keys}, package=package, files=[]), None)
+    simulated = os.path.isdir(os.path.join(os.path.dirname(str(told["path"])), SIMULATED_ENGINE))
+    return Found(dict({key: told[key] for key in keys}, package=package, simulated=simulated, files=[]), None)
 
 
 def file_facts(package_path: str, names: List[str]) -> List[Message]:

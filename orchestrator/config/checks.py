@@ -23,12 +23,16 @@ from orchestrator.model.speculation import (
 )
 
 SGLANG = "sglang.launch_server"
+PLACEHOLDER = "/path/to/"  # what `dynspec init` writes where the node cannot tell
 _NEEDS_DRAFT = ("EAGLE", "EAGLE3", "STANDALONE", "DFLASH")  # NEXTN, NGRAM and others bring their own
 _LOOPBACK = ("127.0.0.1", "localhost", "0.0.0.0", "::")
 
 
 def check_node(node: Node, root: TreeNode, problems: Problems) -> None:
-    """`free` and `free_list` must agree."""
+    """An interpreter was filled in; `free` and `free_list` must agree."""
+    if node.python.startswith(PLACEHOLDER):
+        text = f"`{node.python}` only keeps the place; write the interpreter that serves on the node"
+        problems.add(place(root, "node", "python"), "node.python", text)
     if node.free == "listed" and not node.free_list:
         text = "listed needs free_list: [{user: alice, command: sglang}]"
         problems.add(place(root, "node", "free"), "node.free", text)
@@ -63,11 +67,21 @@ def _arm_faults(
             yield ("patches",), f"no patch is called `{patch}`{nearest(patch, patches)}"
     if node is not None and isinstance(node.gpus, tuple):
         yield from _gpu_faults(arm, len(node.gpus))
+    yield from _unfilled(arm)
     spelling = list(_spelling_faults(arm))
     yield from spelling
     if server.module == SGLANG and not spelling:
         yield from _sglang_faults(arm)
         yield from _range_faults(arm)
+
+
+def _unfilled(arm: Arm) -> Iterator[Fault]:
+    for key, value in arm.args.items():
+        if isinstance(value, str) and value.startswith(PLACEHOLDER):
+            yield (
+                ("args", key),
+                f"`{value}` only keeps the place; write where it lies on the node, or its name",
+            )
 
 
 def _gpu_faults(arm: Arm, count: int) -> Iterator[Fault]:

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from orchestrator.agent.tree import SIMULATED_ENGINE as ENGINE_PACKAGE
 from orchestrator.demo.wheel import wheel_tree
 
-ENGINE_PACKAGE = "dynspec_simulated_engine"
 VERSION = "0.5.11"
 
 # Parts of the wheel that no server of a text model loads, and tuned kernel tables: most of its files.

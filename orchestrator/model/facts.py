@@ -66,6 +66,7 @@ class Tree:
     python_version: str
     files: tuple[FileFact, ...] = ()
     pristine: Pristine | None = None  # of `files`, or of the whole package where that was asked
+    simulated: bool = False  # a stand-in engine serves: it reads no model
 
     def file(self, path: str) -> FileFact | None:
         return next((fact for fact in self.files if fact.path == path), None)
@@ -151,3 +152,4 @@ class Facts:
     lock: LockFact | None
     journals: tuple[JournalFact, ...]
     problems: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()  # of the paths that were asked for

@@ -41,11 +41,13 @@ class ReadingVerbs(Calls):
         workdir: str,
         gpus: GpuChoice = "all",
         whole_package: bool = False,
+        paths: Sequence[str] = (),
         timeout_s: float = 60.0,
     ) -> Facts:
         """What the node is. `files` are package-relative; `gpus` is "all" or indices.
 
-        `whole_package`: compare all files of the package with what was installed, not only `files`.
+        `whole_package`: compare all files of the package with what was installed, not only `files`. `paths`: absolute;
+        `Facts.absent` has those of them that are not there.
         """
         args = {
             "python": python,
@@ -57,6 +59,7 @@ class ReadingVerbs(Calls):
             "workdir": workdir,
             "gpus": gpu_args(gpus),
             **({"whole_package": True} if whole_package else {}),
+            **({"paths": list(paths)} if paths else {}),
         }
         return self._call(Facts, "facts", args, timeout_s)
 

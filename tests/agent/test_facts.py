@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from orchestrator.agent.tree import SIMULATED_ENGINE
 from orchestrator.model.facts import Facts
 from tests.agent.client import Client, Refused, eventually, sha
 from tests.agent.conftest import BANNER, Node
@@ -63,6 +64,25 @@ def test_the_answer_is_the_controllers_facts_with_no_field_too_few(node: Node, c
     assert read.port.in_use is False
     assert read.gpu_problem is None
     assert read.problems == ()
+
+
+def test_paths_that_nothing_lies_at_are_named_in_the_same_answer(node: Node, client: Client) -> None:
+    here, link = str(node.site), node.folder / "link"
+    link.symlink_to("/nowhere/model")
+    asked = [
+        here,
+        f"{here}/none",
+        str(link),
+        f"{sys.executable}/below-a-file",
+        str(node.package / "banner.py"),
+    ]
+    assert facts(node, client, paths=asked)["absent"] == asked[1:4]
+
+
+def test_a_stand_in_beside_the_package_is_seen(node: Node, client: Client) -> None:
+    assert facts(node, client)["tree"]["simulated"] is False
+    (node.site / SIMULATED_ENGINE).mkdir()
+    assert facts(node, client)["tree"]["simulated"] is True
 
 
 def test_they_are_fast(node: Node, client: Client) -> None:

@@ -29,6 +29,11 @@ def ask(node: DemoNode, command: str, *words: object) -> Done:
     return dynspec(command, node.host, *words, *way)
 
 
+def filled(text: str) -> str:
+    """The lines marked `<--` as a person fills them in."""
+    return text.replace("/path/to/", "/data/")
+
+
 pytestmark = pytest.mark.wheels
 
 
@@ -81,6 +86,10 @@ def test_init_writes_an_experiment_that_validates_and_plans(node: DemoNode, tmp_
     done = ask(node, "init", "-o", path)
     assert done.code == 0, done.err
     assert "server.args.model-path" in done.out
+    unfilled = dynspec("validate", path)
+    assert unfilled.code == 2
+    assert unfilled.err.count("only keeps the place") == 2
+    path.write_text(filled(path.read_text()))
     assert dynspec("validate", path).code == 0
     planned = dynspec("plan", path, "--set", f"server.port={free_port()}")
     assert planned.code == 0, planned.err
@@ -118,7 +127,7 @@ def test_a_node_that_serves_gives_its_model_its_gpus_and_a_free_port() -> None:
         tree=Tree("sglang", "/v/sglang", "0.5.11", False, "/v/bin/python3", "3.12.1"),
     )
     made = draft(Way("ann@gpu01:2222", None, None, None), facts, "/v/bin/python3", "~")
-    experiment = load_experiment(made.text, name="draft").experiment
+    experiment = load_experiment(filled(made.text), name="draft").experiment
     assert experiment.server.args["model-path"] == "/shared/kimi"
     assert (experiment.server.args["tp"], experiment.server.port) == (8, 30001)
     assert experiment.node.host == "ann@gpu01:2222"
@@ -128,6 +137,6 @@ def test_a_node_that_serves_gives_its_model_its_gpus_and_a_free_port() -> None:
 @pytest.mark.parametrize("name", ["local", "no", "10.0.0.5", "node:22", "a b", 'quo"te'])
 def test_whatever_the_node_is_called_the_draft_is_valid(name: str) -> None:
     made = draft(Way(name, "/x y/config", None, "ssh-ed25519 AAAA"), BASE, None, "/data: x")
-    node = load_experiment(made.text, name="draft").experiment.node
+    node = load_experiment(filled(made.text), name="draft").experiment.node
     assert (node.host, node.cwd, node.ssh_config) == (name, "/data: x", "/x y/config")
     assert "node.python" in made.left
