@@ -162,6 +162,12 @@ def _smoke(event: Mapping[str, Any]) -> str:
     return "smoke     " + f"\n{' ' * 20}".join(event["lines"]) if event["lines"] else ""
 
 
+def _given_back(event: Mapping[str, Any]) -> str:
+    """Files that were put back between the boots, or before, have had their line: here are the rest, if any."""
+    files = f"files put back: {len(event['restored'])}; " if event.get("restored") else ""
+    return f"restored  {files}every file is as it was, verified by hash; lock released"
+
+
 _WRITERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "phase": lambda event: f"{event['phase']:<9} {event['text']}",
     "warning": lambda event: f"note      {event['text']}",
@@ -175,9 +181,10 @@ _WRITERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "ready": lambda event: f"ready     {event['arm']} boot {event['boot']} after {event['seconds']} s",
     "canary": lambda event: f"canary    {event['arm']}: {event['text']}",
     "point_done": _point_done,
-    "given_back": lambda event: (
-        f"restored  files put back: {len(event['restored'])}, verified by hash, lock released"
+    "restored": lambda event: (
+        f"restored  files put back: {len(event['files'])}, verified by hash" if event["files"] else ""
     ),
+    "given_back": _given_back,
     "failed": lambda event: f"failed    {event['text']}",
 }
 

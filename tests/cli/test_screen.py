@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.again import RunCommand
-from orchestrator.cli.screen import Lines
+from orchestrator.cli.screen import Lines, event_text
 from orchestrator.errors import DynspecError, NodeDirty, PhaseFailed
 from orchestrator.model.result import Outcome
 from orchestrator.redact import Redactor
@@ -44,3 +44,12 @@ def test_the_advice_is_the_whole_command() -> None:
     assert typed.resume("R") == (
         "dynspec run e.yaml --resume R --arm a --arm b --set sweep.repeats=1 --results elsewhere"
     )
+
+
+def test_files_that_are_put_back_are_counted_when_they_are_and_not_as_0_at_the_end() -> None:
+    three = ["/sglang/a.py", "/sglang/b.py", "/sglang/c.py"]
+    assert event_text({"event": "restored", "files": three}) == "restored  files put back: 3, verified by hash"
+    assert event_text({"event": "restored", "files": []}) == ""
+    last = "every file is as it was, verified by hash; lock released"
+    assert event_text({"event": "given_back", "restored": []}) == f"restored  {last}"
+    assert event_text({"event": "given_back", "restored": three}) == f"restored  files put back: 3; {last}"
