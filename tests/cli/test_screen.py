@@ -48,7 +48,9 @@ def test_the_advice_is_the_whole_command() -> None:
 
 def test_files_that_are_put_back_are_counted_when_they_are_and_not_as_0_at_the_end() -> None:
     three = ["/sglang/a.py", "/sglang/b.py", "/sglang/c.py"]
-    assert event_text({"event": "restored", "files": three}) == "restored  files put back: 3, verified by hash"
+    assert (
+        event_text({"event": "restored", "files": three}) == "restored  files put back: 3, verified by hash"
+    )
     assert event_text({"event": "restored", "files": []}) == ""
     last = "every file is as it was, verified by hash; lock released"
     assert event_text({"event": "given_back", "restored": []}) == f"restored  {last}"
