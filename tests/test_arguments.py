@@ -62,7 +62,7 @@ class Tree:
 schema: 1
 name: trial
 node: {{host: local, python: {sys.executable}, cwd: {self.package.parent}, workdir: {self.folder}/work}}
-server: {{port: 31999, module: {module}, args: {{model-path: /models/m, max-running-requests: 8}}}}
+server: {{port: 31999, module: {module}, args: {{model-path: models/m, max-running-requests: 8}}}}
 arms:
   plain: {{}}
   other: {{args: {{{", ".join(args)}}}}}
@@ -88,6 +88,12 @@ def refusal(experiment: Experiment) -> str:
         prepared(experiment)
     assert refused.value.exit_code == 4
     return refused.value.render()
+
+
+def test_a_model_that_the_node_lacks_is_named_with_its_arm(tree: Tree) -> None:
+    (tree.folder / "here").mkdir()
+    text = refusal(tree.experiment(f"tokenizer-path: {tree.folder}/here", "chat-template: /nowhere/t.jinja"))
+    assert text.startswith("arm other: chat-template: there is no /nowhere/t.jinja\n-> write the paths")
 
 
 def test_an_unknown_flag_is_named_with_its_arm_and_the_nearest_known_one(tree: Tree) -> None:
