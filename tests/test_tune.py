@@ -13,7 +13,7 @@ from orchestrator.errors import UsageError
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import PointResult
 from orchestrator.native_adaptive import captured_batch_sizes
-from orchestrator.runner.tuning import tuned_json, tuning_overrides, undecided
+from orchestrator.runner.tuning import tuned_json, tuning_overrides, undecided, without_own_notes
 
 SWEEP = (1, 4, 16, 64)
 ARM = Arm("a", {"speculative-num-steps": 3, "speculative-eagle-topk": 1, "cuda-graph-max-bs": 64}, {})
@@ -89,7 +89,18 @@ def test_always_is_not_said_where_a_concurrency_has_no_valid_pair():
     assert found.recommendation.advice == "none"
     assert "concurrency 64 has no valid pair" in found.recommendation.why
     assert len(found.invalid) == 5
-    assert undecided(found).details == found.invalid
+    assert [line for line in answer_lines(found) if "not counted" in line] == [
+        "  not counted: always-plain at concurrency 64: 5 of 5 repetitions (client_bound)"
+    ]
+    error = undecided(found)
+    assert (error.details, error.help) == ((), "run again while it is idle")
+
+
+def test_one_repetition_is_too_few_and_not_the_one_boot_that_tuning_takes_by_design():
+    spoiled = [p for p in points([1.9, 1.8, 1.6, 1.5], spoiled={(PLAIN, c) for c in SWEEP}) if p.boot > 1]
+    found = tuned([*(p for p in points([1.9, 1.8, 1.6, 1.5]) if p.boot == 1), *spoiled], ARM, "output_tps")
+    assert found.recommendation.why == "one repetition that counts is no evidence"
+    assert undecided(found).help == "run again while it is idle"
 
 
 def test_always_is_not_said_where_a_concurrency_looks_the_other_way_round():
@@ -164,3 +175,12 @@ def test_the_made_experiment_can_be_read_again_from_its_own_text():
 def test_an_arm_that_cannot_be_tuned_is_named(name, says):
     with pytest.raises(UsageError, match=says):
         retold(name)
+
+
+def test_the_two_thresholds_that_nobody_wrote_are_not_warned_of():
+    words = tuning_overrides(load_experiment(TEXT, name="x.yaml").experiment, None)
+    warnings = load_experiment(TEXT, name="x.yaml", overrides=words).warnings
+    assert "threshold" in " ".join(warnings)
+    kept = without_own_notes((*warnings, "x.yaml:3: another note"))
+    assert "always-speculate" not in " ".join(kept)
+    assert kept[-1] == "x.yaml:3: another note"

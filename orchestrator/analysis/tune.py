@@ -6,6 +6,7 @@ differs from boot to boot is not: repetitions inside one boot stand in the place
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,11 +23,14 @@ _OF_THE_SAME = "against plain steps of the same server, which has the draft mode
 
 @dataclass(frozen=True)
 class Tuned:
-    """`evidence.changes`: concurrency -> always speculating / always plain. `invalid`: points left out, and why."""
+    """`evidence.changes`: concurrency -> always speculating / always plain. `invalid`: points left out, and why.
+    `left_out`: the same for people, repetitions of one place together. `causes`: its findings, most frequent first."""
 
     recommendation: Recommendation
     evidence: Crossover
     invalid: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
 
 
 def tuned(points: Sequence[PointResult], arm: Arm | None, metric: str) -> Tuned:
@@ -37,6 +41,8 @@ def tuned(points: Sequence[PointResult], arm: Arm | None, metric: str) -> Tuned:
     found = recommend(evidence, arm, None)
     if found.advice == "threshold":
         found = replace(found, why=f"up to there speculating is faster {_OF_THE_SAME}{found.native_note}")
+    if evidence.kind == "untested":
+        found = replace(found, why="one repetition that counts is no evidence")
     doubts = _doubts(evidence, sorted({point.concurrency for point in points}))
     if found.advice in ("on", "off") and doubts:
         found = replace(found, advice="none", why=f"{found.why}, but {'; '.join(doubts)}")
@@ -45,7 +51,27 @@ def tuned(points: Sequence[PointResult], arm: Arm | None, metric: str) -> Tuned:
         for point in points
         if not point.valid
     )
-    return Tuned(found, evidence, invalid)
+    return Tuned(found, evidence, invalid, _left_out(points), _causes(points))
+
+
+def _left_out(points: Sequence[PointResult]) -> tuple[str, ...]:
+    """One line an arm, concurrency and set of findings."""
+    places: dict[tuple[str, int], list[PointResult]] = {}
+    for point in points:
+        places.setdefault((point.arm, point.concurrency), []).append(point)
+    lines = []
+    for (arm, concurrency), here in sorted(places.items(), key=lambda item: (item[0][1], item[0][0])):
+        bad = [point for point in here if not point.valid]
+        if bad:
+            why = ", ".join(_causes(bad))
+            lines.append(f"{arm} at concurrency {concurrency}: {len(bad)} of {len(here)} repetitions ({why})")
+    return tuple(lines)
+
+
+def _causes(points: Sequence[PointResult]) -> tuple[str, ...]:
+    invalid = [point for point in points if not point.valid]
+    names = Counter(name for point in invalid for name in {reason.split(":")[0] for reason in point.reasons})
+    return tuple(name for name, _ in names.most_common())
 
 
 def _doubts(evidence: Crossover, measured: Sequence[int]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,12 +51,13 @@ def tune(
     from orchestrator.cli.words import lock_wait_s
     from orchestrator.runner.options import RunOptions
     from orchestrator.runner.session import run_experiment
-    from orchestrator.runner.tuning import answer, tuned_json, tuning_overrides, undecided
+    from orchestrator.runner.tuning import answer, tuned_json, tuning_overrides, undecided, without_own_notes
 
     if blocks < LEAST_BLOCKS:
         raise UsageError(f"--blocks {blocks}: one repetition says nothing about noise", help="--blocks 5")
     written = files.load(experiment, overrides).experiment
     checked = files.load(experiment, (*overrides, *tuning_overrides(written, arm)))
+    checked = replace(checked, warnings=without_own_notes(checked.warnings))
     wait_s = lock_wait_s(lock_wait)
     screen = screen_for(as_json, checked.experiment)
     options = RunOptions(
@@ -112,7 +114,7 @@ def _evidence(found: Tuned) -> list[str]:
         pairs = plural(min(change.n_a, change.n_b), "pair")
         told = f"{shown:<28} {pairs:<8} {_CALLS[call_at(found, concurrency)]}"
         lines.append(f"  concurrency {concurrency:>4}  {told}")
-    lines += [f"  not counted: {text}" for text in found.invalid]
+    lines += [f"  not counted: {text}" for text in found.left_out]
     return [*lines, "  what differs from boot to boot is not in these intervals"]
 
 

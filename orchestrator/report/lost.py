@@ -35,6 +35,11 @@ _WORDS = {
 _OTHER = ("what was measured is not what was asked for", "the reasons are below")
 
 
+def advice_on(names: Sequence[str]) -> str:
+    """What to do about findings, the most frequent first."""
+    return _WORDS.get(names[0], _OTHER)[1]
+
+
 @dataclass(frozen=True)
 class Lost:
     """`measurements` of `of` (one point in one boot each) do not count; `names`: the findings, most frequent first."""
@@ -50,7 +55,7 @@ class Lost:
 
     @property
     def advice(self) -> str:
-        return _WORDS.get(self.names[0], _OTHER)[1]
+        return advice_on(self.names)
 
     @property
     def count(self) -> str:

@@ -13,6 +13,7 @@ from orchestrator.errors import NothingToClaim, UsageError
 from orchestrator.model.experiment import ArgValue, Arm, EnvValue, Experiment, SecretRef
 from orchestrator.model.speculation import DYNAMIC_PATCH, SWITCH_FLAG, THRESHOLD_FLAG
 from orchestrator.records.points import read_points
+from orchestrator.report.lost import advice_on
 from orchestrator.store import RunStore
 
 TUNE_FILE = "tune.json"
@@ -37,6 +38,12 @@ def tuning_overrides(experiment: Experiment, name: str | None) -> tuple[str, ...
         "sweep.repeats=1",
         "gate=null",
     )
+
+
+def without_own_notes(warnings: tuple[str, ...]) -> tuple[str, ...]:
+    """Without those on the two thresholds, which nobody wrote and which are as they are meant."""
+    own = tuple(f"--set arms.{arm}.args.{THRESHOLD_FLAG}:" for arm in (SPECULATING, PLAIN))
+    return tuple(text for text in warnings if not text.startswith(own))
 
 
 def chosen_arm(experiment: Experiment, name: str | None) -> Arm:
@@ -91,10 +98,13 @@ def undecided(found: Tuned) -> NothingToClaim | None:
     """Exit 6, where more repetitions or other concurrencies are needed."""
     if found.recommendation.advice != "none":
         return None
+    more = "more repetitions (--blocks), more requests a slot, or concurrencies further apart"
+    lacking = (
+        found.evidence.kind in ("untested", "nothing") or "has no valid pair" in found.recommendation.why
+    )
     return NothingToClaim(
         f"no threshold can be told: {found.recommendation.why}",
-        details=found.invalid,
-        help="more repetitions (--blocks), more requests a slot, or concurrencies further apart",
+        help=advice_on(found.causes) if lacking and found.causes else more,
     )
 
 
