@@ -17,10 +17,11 @@ from orchestrator.plain_text import clean
 from orchestrator.records.begun import begun_experiment
 from orchestrator.redact import Redactor
 from orchestrator.remote.node import Node
+from orchestrator.report.text import plural
 from orchestrator.runner.node_paths import server_log
 from orchestrator.runner.options import resolve_secrets
 from orchestrator.runner.prepare import connect
-from orchestrator.store import EVENTS, PACKED_LOG, SERVER_LOG, RunStore
+from orchestrator.store import EVENTS, PACKED_LOG, SERVER_LOG, RunStore, from_here
 
 _POLL_S = 0.5
 _TAIL_BYTES = 1 << 16
@@ -57,6 +58,7 @@ class EventPrinter:
         self._as_json = as_json
         self._offset = 0
         self._began: datetime | None = None
+        self.read = self.unread = 0  # lines
         self.current: tuple[str, int] | None = None
 
     def print_new(self) -> None:
@@ -71,18 +73,38 @@ class EventPrinter:
         """Whole lines only: the last one may be half written."""
         if not self._path.is_file():
             return
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            data = file.read()
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except OSError as error:
+            raise UsageError(f"{from_here(self._path)} cannot be read: {error.strerror}") from None
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         for raw in whole.decode("utf-8", "replace").splitlines():
             try:
                 event = json.loads(raw)
             except ValueError:
-                continue
+                event = None
             if isinstance(event, dict) and "event" in event:
+                self.read += 1
                 yield raw, event
+            else:
+                self.unread += 1
+
+    def require_something(self) -> None:
+        """Says what of the file cannot be read. Raises UsageError where that is all: every run tells something."""
+        if self.read and self.unread:
+            print(
+                f"dynspec: {plural(self.unread, 'line')} of {from_here(self._path)} cannot be read",
+                file=sys.stderr,
+            )
+        elif not self.read:
+            why = "cannot be read" if self.unread else "is empty" if self._path.is_file() else "is missing"
+            raise UsageError(
+                f"{from_here(self._path)} {why}: what this run did is not known",
+                help="dynspec report makes what it can of the rest; --arm NAME prints a server log",
+            )
 
     def _note(self, event: Mapping[str, Any]) -> None:
         if event["event"] == "started":

@@ -50,4 +50,5 @@ def logs(
     printer.print_new()
     if follow:
         follow_run(store, printer)
+    printer.require_something()
     return 0

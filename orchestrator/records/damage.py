@@ -141,12 +141,15 @@ def _of_lines(path: Path) -> str:
     if fault := _empty(path):
         return fault
     good = bad = 0
-    with path.open("rb") as lines:
-        for line in lines:
-            try:
-                good += isinstance(json.loads(line), dict)
-            except ValueError:
-                bad += line.endswith(b"\n")
+    try:
+        with path.open("rb") as lines:
+            for line in lines:
+                try:
+                    good += isinstance(json.loads(line), dict)
+                except ValueError:
+                    bad += line.endswith(b"\n")
+    except OSError:
+        return "cannot be read"
     if bad:
         return f"is damaged ({bad} unreadable lines)"
     return "" if good else "is damaged"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from orchestrator.store import EVENTS, RunStore
@@ -13,7 +14,7 @@ def events_of(store: RunStore) -> Iterator[dict[str, Any]]:
     path = store.folder / EVENTS
     if not path.is_file():
         return
-    with path.open(encoding="utf-8", errors="replace") as lines:
+    with suppress(OSError), path.open(encoding="utf-8", errors="replace") as lines:  # see `records.damage`
         for line in lines:
             try:
                 event = json.loads(line)

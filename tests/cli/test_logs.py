@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.following import EventPrinter
+from orchestrator.errors import UsageError
 from orchestrator.redact import Redactor
 from orchestrator.store import RunStore
 from tests.cli.command import COMMAND, ROOT, dynspec
@@ -56,6 +58,33 @@ def test_a_torn_last_line_is_left_for_later(store: RunStore) -> None:
     with (store.folder / "events.jsonl").open("a") as file:
         file.write('{"t": "2026-01-01T00:00:00Z", "event": "note", "te')
     assert dynspec("logs", store.folder, "--json").out.count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"\xff\xfe\n{\n", "cannot be read"), (b"", "is empty"), (None, "is missing")],
+)
+def test_a_run_whose_events_are_lost_says_so(store: RunStore, content: bytes | None, says: str) -> None:
+    path = store.folder / "events.jsonl"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    printer = EventPrinter(store, as_json=False)
+    printer.print_new()
+    with pytest.raises(UsageError, match=rf"events\.jsonl {says}: what this run did is not known"):
+        printer.require_something()
+
+
+def test_single_lines_that_cannot_be_read_are_counted(
+    store: RunStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (store.folder / "events.jsonl").open("ab") as file:
+        file.write(b"\xff\n")
+    printer = EventPrinter(store, as_json=False)
+    printer.print_new()
+    printer.require_something()
+    assert "connect   gpu-1" in (told := capsys.readouterr()).out
+    assert "1 line of " in told.err
 
 
 def test_the_collected_log_of_a_boot_is_printed_as_it_is(store: RunStore) -> None:
