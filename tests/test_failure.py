@@ -14,7 +14,12 @@ LOGS = yaml.safe_load((Path(__file__).parent / "failure" / "logs.yaml").read_tex
 
 def card(case: dict):
     return failure_card(
-        case["log"], arm="eagle3", boot=1, exit_code=case.get("exit_code"), signal=case.get("signal")
+        case["log"],
+        arm="eagle3",
+        boot=1,
+        exit_code=case.get("exit_code"),
+        signal=case.get("signal"),
+        reason=case.get("reason", ""),
     )
 
 

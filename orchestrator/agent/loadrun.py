@@ -60,6 +60,7 @@ class LoadRunner:
         if late.is_set() and code == -signal.SIGKILL:
             raise AgentError("timeout", "the load generator was ended after {:g} s".format(timeout_s))
         if code != 0:
+            _require_folder(os.path.dirname(records))
             raise AgentError("failed", "the load generator ended with {}".format(code), log_tail=said)
         return {"summary": summary, "records": pack(_read(records))}
 
@@ -120,6 +121,16 @@ def _files(given: Message) -> "tuple[str, str]":
     return spec, os.path.join(folder, name + ".jsonl")
 
 
+def _require_folder(folder: str) -> None:
+    """A generator that cannot write its records says little; that they have no place any more says all."""
+    if not os.path.isdir(folder):
+        raise AgentError(
+            "failed",
+            "node.workdir has vanished: {} was removed while requests ran".format(folder),
+            path=folder,
+        )
+
+
 def _follow(
     process: "subprocess.Popen[bytes]", on_progress: Callable[[Message], None]
 ) -> "tuple[Message, List[str]]":
@@ -155,6 +166,7 @@ def _read(path: str) -> bytes:
         with open(path, "rb") as stream:
             return stream.read()
     except OSError as error:
+        _require_folder(os.path.dirname(path))
         raise AgentError(
             "failed", "the load generator left no records: {}".format(error.strerror), path=path
         ) from None

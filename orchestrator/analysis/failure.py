@@ -41,6 +41,7 @@ _PHASES = (
     ("capture", re.compile(r"Capture (?:draft |target |\w+ )*cuda graph begin")),
     ("load", re.compile(r"Capture (?:draft |target |\w+ )*cuda graph end|Load weight begin")),
 )
+VANISHED = "node.workdir has vanished"  # the node's words
 _SIGNALS = {6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM", 3: "SIGQUIT"}
 
 
@@ -68,13 +69,17 @@ def failure_card(
     concurrency: int | None = None,
     exit_code: int | None = None,
     signal: int | None = None,
+    reason: str = "",
     replay: str = "",
 ) -> FailureCard:
-    """Classify a server's end. `log` is its text or lines, the end at least; an empty log is a case like others."""
+    """Classify a server's end. `log` is its text or lines, the end at least; an empty log is a case like others.
+
+    `reason`: what the run saw; it speaks where neither the log nor the exit does.
+    """
     lines = _parse(log.splitlines() if isinstance(log, str) else log)
-    hit = _first_error(lines)
+    hit = None if VANISHED in reason else _first_error(lines)
     if hit is None:
-        name, title, cause, fix = _from_exit(exit_code, signal)
+        name, title, cause, fix = _from_exit(exit_code, signal) or _from_reason(reason, bool(lines))
         rank, number, excerpt = "", 0, lines[-EXCERPT_LINES:]
     else:
         name, title, cause, fix = _words(hit)
@@ -175,8 +180,8 @@ def _words(hit: _Hit) -> tuple[str, str, str, str]:
     return rule.name, _cut(rule.title.format(*groups)), rule.cause.format(*groups), rule.fix.format(*groups)
 
 
-def _from_exit(exit_code: int | None, signal: int | None) -> tuple[str, str, str, str]:
-    """No error line: the exit is all there is."""
+def _from_exit(exit_code: int | None, signal: int | None) -> tuple[str, str, str, str] | None:
+    """No error line: the exit is all there is, if the server ended."""
     if signal == 9:
         title = "the server was killed (SIGKILL) without an error in its log"
         return "oom_killer", title, "most often the kernel's OOM killer, or somebody's kill -9", _DMESG
@@ -195,11 +200,27 @@ def _from_exit(exit_code: int | None, signal: int | None) -> tuple[str, str, str
     if exit_code is not None:
         title = f"the server exited with code {exit_code} and logged no error"
         return "exit", title, "unknown; the last lines are below", "run its command by hand on the node"
+    return None
+
+
+def _from_reason(reason: str, has_log: bool) -> tuple[str, str, str, str]:
+    """The server lived, and said nothing of an error."""
+    if VANISHED in reason:
+        return (
+            "workdir_gone",
+            _cut(reason),
+            "somebody, or a job that cleans old files, removed the run's work folder; the server's log went with it",
+            "set node.workdir to a folder that nothing cleans, such as ~/.dynspec/work",
+        )
+    if has_log:
+        title, cause = "no error was found in the log", "unknown; the last lines are below"
+        return "unknown", title, cause, "look at the whole server.log"
+    title = reason or "the server left no log, and the run saw no reason"
     return (
         "unknown",
-        "no error was found in the log",
-        "unknown; the last lines are below",
-        "look at the whole server.log",
+        _cut(title),
+        "unknown: no server.log was kept",
+        "look at what the run saw: dynspec logs RUN",
     )
 
 

@@ -194,5 +194,6 @@ CLASSES = (
     "native_crash",
     "killed",
     "exit",
+    "workdir_gone",
     "unknown",
 )

@@ -63,6 +63,7 @@ class FailedBoot:
     concurrency: int | None
     exit_code: int | None = None
     signal: int | None = None
+    reason: str = ""  # what the run saw
 
 
 def failed_boots(store: RunStore, *, failed: bool) -> tuple[FailedBoot, ...]:
@@ -82,7 +83,8 @@ def failed_boots(store: RunStore, *, failed: bool) -> tuple[FailedBoot, ...]:
         elif kind in ("point", "point_done"):
             up = FailedBoot(up.arm, up.boot, event["concurrency"] if kind == "point" else None)
         elif kind == "boot_failed":
-            ended = FailedBoot(up.arm, up.boot, up.concurrency, event.get("exit_code"), event.get("signal"))
+            seen = event.get("exit_code"), event.get("signal"), str(event.get("reason", ""))
+            ended = FailedBoot(up.arm, up.boot, up.concurrency, *seen)
             found[up.arm, up.boot] = ended
             up = None
         elif kind == "stopped":
@@ -107,6 +109,7 @@ def failure_cards(store: RunStore, *, failed: bool) -> tuple[FailureCard, ...]:
                     concurrency=boot.concurrency,
                     exit_code=boot.exit_code,
                     signal=boot.signal,
+                    reason=boot.reason,
                     replay=replay_command(experiment, boot.arm, boot.concurrency),
                 )
             )

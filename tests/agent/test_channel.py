@@ -267,7 +267,7 @@ def test_nobody_there_is_a_failure_and_no_timeout(one: Client) -> None:
 # -- load
 
 LOADGEN = """
-import json, os, sys, time
+import json, os, shutil, sys, time
 spec = json.load(open(sys.argv[1]))
 for number in range(3):
     print(json.dumps({"done": number}), flush=True)
@@ -277,6 +277,8 @@ if spec.get("hang"):
     print(json.dumps({"pid": os.getpid()}), flush=True)
     print(json.dumps({"pid": os.getpid()}), flush=True)
     time.sleep(300)
+if spec.get("lose"):
+    shutil.rmtree(os.path.dirname(os.path.dirname(sys.argv[2])))
 if spec.get("fail"):
     print("no connection to the server", file=sys.stderr)
     sys.exit(3)
@@ -312,6 +314,14 @@ def test_a_generator_that_fails_says_why(loader: Client) -> None:
         load(loader, fail=True)
     assert refused.value.code == "failed"
     assert refused.value.details["log_tail"] == ["no connection to the server"]
+
+
+def test_a_work_folder_that_vanishes_under_a_load_is_named(node: Node, loader: Client) -> None:
+    with pytest.raises(Refused, match=r"node\.workdir has vanished: .*/run-1/load was removed") as refused:
+        load(loader, lose=True, fail=True)
+    assert refused.value.code == "failed"
+    with pytest.raises(Refused, match=r"node\.workdir has vanished"):
+        load(loader, lose=True)
 
 
 def test_a_generator_has_a_limit(loader: Client) -> None:
