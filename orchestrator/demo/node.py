@@ -99,6 +99,7 @@ class DemoNode:
 
     def __enter__(self) -> Self:
         try:
+            require_asyncssh()  # before a tree is fetched and built for nothing
             self.build()
             self.serve()
         except BaseException:
@@ -129,7 +130,7 @@ class DemoNode:
 
     def serve(self) -> None:
         """Start the SSH server; `ssh_config` and `known_hosts` are usable afterwards."""
-        asyncssh = _asyncssh()
+        asyncssh = require_asyncssh()
         keys = {name: asyncssh.generate_private_key("ssh-ed25519", comment=name) for name in ("host", "user")}
         for name, key in keys.items():
             path = self.root / "client" / f"{name}_key"
@@ -238,12 +239,15 @@ def _short_folder() -> str | None:
     return "/tmp" if len(tempfile.gettempdir()) > 24 and os.access("/tmp", os.W_OK) else None
 
 
-def _asyncssh() -> Any:
+def require_asyncssh() -> Any:
+    """The module. Raises UsageError where it is not installed."""
     try:
         import asyncssh
     except ImportError as error:
         raise UsageError(
-            "the embedded node needs asyncssh", help="pip install 'dynspec[demo]' (or run `make demo`)"
+            "the embedded node needs asyncssh, which is not installed",
+            help="pip install asyncssh, or dynspec's wheel file with its extra: pip install 'FILE.whl[demo]'; "
+            "in a checkout: make demo",
         ) from error
     return asyncssh
 

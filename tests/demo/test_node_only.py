@@ -6,11 +6,27 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from orchestrator.config import load_experiment
+from orchestrator.demo.node import DemoNode, NodeOptions
+from orchestrator.errors import UsageError
 from tests.cli.command import COMMAND, ROOT
+
+
+def test_without_its_ssh_server_nothing_is_built_and_no_index_is_asked_for_dynspec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "asyncssh", None)  # as where it is not installed
+    node = DemoNode(NodeOptions())
+    with pytest.raises(UsageError) as refused, node:
+        pass
+    assert refused.value.help.startswith("pip install asyncssh, or dynspec's wheel file")
+    assert not node.root.exists()
 
 
 def lines_until(start: str, node: subprocess.Popen[str]) -> Iterator[str]:
