@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 import traceback
+from contextlib import suppress
 from typing import Annotated, NoReturn
 
 import typer
 
 from orchestrator.cli import asking, compares, logs, nodes, patches, results, runs, schema, tune
-from orchestrator.cli.words import error_lines
-from orchestrator.errors import DynspecError, UsageError
+from orchestrator.cli.words import error_lines, error_value
+from orchestrator.errors import DynspecError, Interrupted, UsageError
 from orchestrator.version import VERSION
 
 app = typer.Typer(
@@ -56,18 +58,19 @@ schema.register(app)
 
 
 def main() -> NoReturn:
-    """Runs the command line; every way out goes through here."""
+    """Runs the command line; every way out goes through here, but for KeyboardInterrupt, which `cli.main` answers."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a character that this terminal lacks ends nothing
             stream.reconfigure(errors="backslashreplace")
     try:
         code = app(standalone_mode=False, prog_name="dynspec")
     except DynspecError as error:
-        code = report_error(error)
+        code = report_error(error, as_json="--json" in sys.argv[1:])
+    except Interrupted as interrupted:  # before a run had begun, or in a command that only reads
+        print("dynspec: interrupted; the node was not touched", file=sys.stderr)
+        code = interrupted.exit_code
     except typer.Abort:
-        code = 130
-    except KeyboardInterrupt:
-        code = 130
+        raise KeyboardInterrupt from None
     except BrokenPipeError:  # `dynspec ... | head`: the reader is gone, and nobody is left to tell
         code = 1
     except Exception as error:  # noqa: BLE001  the top: anything unforeseen is a bug, shown whole
@@ -75,7 +78,11 @@ def main() -> NoReturn:
     _quit(int(code or 0))
 
 
-def report_error(error: DynspecError) -> int:
+def report_error(error: DynspecError, *, as_json: bool = False) -> int:
+    """For people on standard error; to a program that asked and got no answer, the same as its answer."""
+    if as_json and not error.answered:
+        with suppress(OSError):  # nobody reads it
+            print(json.dumps({"schema": 1, "error": error_value(error)}), flush=True)
     for line in error_lines(error):
         print(line, file=sys.stderr)
     return error.exit_code

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.interrupting import only_reading
 from orchestrator.cli.nodes import AsJson, HostKey, KnownHosts, NodeName, SshConfig
 from orchestrator.errors import UsageError
 
@@ -25,6 +26,7 @@ def register(app: typer.Typer) -> None:
     )(init)
 
 
+@only_reading()
 def doctor(
     node: NodeName,
     experiment: Annotated[
@@ -58,6 +60,7 @@ def doctor(
     return report.exit_code
 
 
+@only_reading()
 def init(
     node: NodeName,
     output: Annotated[

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.cli.completing import node_names
+from orchestrator.cli.interrupting import only_reading
 from orchestrator.path_lists import below
 
 NodeName = Annotated[
@@ -59,6 +60,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Example: dynspec restore blackwell-1")(restore)
 
 
+@only_reading()
 def status(
     node: NodeName,
     ssh_config: SshConfig = None,
@@ -86,7 +88,7 @@ def status(
         raise NodeDirty(
             f"{node} is not as it was before {', '.join(left)}, and nobody holds it",
             restore_command=_restore_command(way),
-        )
+        ).after_answer()
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import files
+from orchestrator.cli.interrupting import only_reading
 from orchestrator.errors import DynspecError, UsageError
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ def _drive(checked: Checked, options: RunOptions, base: Path, screen: Screen) ->
     return finished.outcome.exit_code
 
 
+@only_reading()
 def plan(
     experiment: ExperimentPath, arm: Arms = _NOTHING, overrides: Overrides = _NOTHING, as_json: AsJson = False
 ) -> int:
@@ -175,6 +177,7 @@ def validate(experiment: ExperimentPath, overrides: Overrides = _NOTHING, as_jso
     return 0
 
 
+@only_reading()
 def smoke(
     experiment: Annotated[
         Path | None,
@@ -220,7 +223,7 @@ def smoke(
         node.close()
     _show_smoke(found, as_json)
     if failure is not None:
-        raise failure
+        raise failure.after_answer()
     return 0
 
 
