@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ import yaml
 
 from orchestrator.errors import DoesNotFit
 from orchestrator.model.experiment import Arm
-from orchestrator.patchset import available_patches
+from orchestrator.model.facts import Tree
+from orchestrator.patchset import available_patches, find_patch
 from orchestrator.plan import fit_arms
-from orchestrator.runner.fitting import patch_rules
+from orchestrator.runner.fitting import fit, patch_rules
+from tests.plan_cases import experiment, facts
 
 ROWS = yaml.safe_load((Path(__file__).parent / "plans" / "fitted.yaml").read_text())
 EAGLE3 = {
@@ -85,3 +88,32 @@ def test_a_refused_release_leaves_out_both_ways_of_a_preset():
             "args": {"speculative-disable-batch-threshold": 12},
         }
         assert set(fitted(row).unsupported) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("path", "editable", "origin"),
+    [
+        (
+            "/home/ann/serve/sglang",
+            True,
+            "from node.cwd (~/serve), where a folder of that name comes before any",
+        ),
+        ("/src/sglang/python/sglang", True, "an editable checkout"),
+        ("/venv/site-packages/sglang", False, "an installed package"),
+    ],
+)
+def test_a_patch_that_does_not_fit_names_the_tree_and_why_that_one_is_loaded(path, editable, origin):
+    node, wanted = facts({}), experiment([])
+    tree = Tree("sglang", path, "0.5.11", editable, "/venv/bin/python3", "3.11.2")
+    patch = find_patch("spec_banner")
+    with pytest.raises(DoesNotFit, match="the tree lacks") as caught:
+        fit(
+            wanted,
+            wanted.arms,
+            {patch.name: patch},
+            tree,
+            replace(node, home="/home/ann"),
+            dict.fromkeys(patch.paths),
+        )
+    (told,) = caught.value.details
+    assert told.startswith(f"the tree: {path}, {origin}")

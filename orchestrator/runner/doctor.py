@@ -16,6 +16,7 @@ from orchestrator.patchset import Fit, Patch, available_patches, check_fit, deco
 from orchestrator.remote.node import Node
 from orchestrator.remote.replies import decode
 from orchestrator.runner.arguments import SourceTexts, flags_in
+from orchestrator.runner.fitting import tree_origin
 from orchestrator.runner.leftovers import changed_by_runs, tree_words
 from orchestrator.runner.options import public_env
 from orchestrator.runner.prepare import prepare
@@ -199,7 +200,7 @@ def _tree(facts: Facts, place: Place) -> Iterator[Finding]:
     if tree is None:
         yield Finding("bad", place.package, f"{place.python} in {place.cwd}: {facts.tree_problem}")
         return
-    kind = "an editable checkout" if tree.editable else "an installed package"
+    kind = tree_origin(tree, place.cwd, facts.home)
     python = expand_home(place.python, facts.home)
     yield Finding("ok", tree.package, f"{tree.version or '(no version)'} at {tree.path}, {kind}")
     yield Finding("ok", "python", f"{python} ({tree.python_version}), serving from {place.cwd}")

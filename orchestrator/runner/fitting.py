@@ -59,10 +59,19 @@ def fit(
             )
         except DoesNotFit as error:
             if not all(arm.only_by for arm in users):
+                origin = tree_origin(tree, experiment.node.cwd, facts.home)
+                error.details = (*error.details, f"the tree: {tree.path}, {origin}")
                 raise
             for arm in users:
                 found = leave_out(found, arm.name, error.message)
     return Fitting(found, tuple(sets))
+
+
+def tree_origin(tree: Tree, cwd: str, home: str) -> str:
+    """Why the interpreter loads this copy of the package, for people."""
+    if tree.path == f"{expand_home(cwd, home).rstrip('/')}/{tree.package}":
+        return f"from node.cwd ({cwd}), where a folder of that name comes before any installed package"
+    return "an editable checkout" if tree.editable else "an installed package"
 
 
 def served_as(experiment: Experiment, arms: tuple[Arm, ...]) -> Experiment:
