@@ -16,19 +16,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 
 class DynspecError(Exception):
     """Base of everything a user may meet. `message` is one line; `help` the command or change that helps."""
 
     exit_code = 1
+    answered = False  # the command has printed its JSON answer, which this error only sums up
 
     def __init__(self, message: str, *, help: str = "", details: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.help = help
         self.details = details
+
+    def after_answer(self) -> Self:
+        """The same, of a command that has printed its answer: it is no answer in itself any more."""
+        self.answered = True
+        return self
 
     def render(self) -> str:
         """The text for a terminal: message, then details, then what to do."""

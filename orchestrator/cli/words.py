@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from orchestrator.errors import DynspecError, NodeDirty, UsageError
 from orchestrator.plain_text import clean
 
@@ -26,6 +28,13 @@ def error_lines(error: DynspecError) -> list[str]:
     if isinstance(error, NodeDirty):
         return [*lines, error.restore_command]
     return [*lines, clean(f"  -> {error.help}")] if error.help else lines
+
+
+def error_value(error: DynspecError) -> dict[str, Any]:
+    """The same for programs; `help` is the restore command of a node that is dirty."""
+    way_out = error.restore_command if isinstance(error, NodeDirty) else error.help
+    said = {"message": error.message, "details": list(error.details), "help": way_out}
+    return {"exit_code": error.exit_code, **said}
 
 
 def share(word: str, option: str) -> float:
