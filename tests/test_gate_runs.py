@@ -26,10 +26,10 @@ GATE = "gate: {metric: output_tps, max_drop: 3%, against: last-good}\n"
 OK = Outcome(0, "ok", "", True, "", "")
 
 
-def dynspec(results: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def dynspec(results_folder: Path, *words: str, results: bool = True) -> subprocess.CompletedProcess[str]:
     """The command line from its words to its exit code, inside this process: starting one costs most of a second."""
     out, err, before = io.StringIO(), io.StringIO(), sys.argv
-    sys.argv = ["dynspec", *words, "--results", str(results)]
+    sys.argv = ["dynspec", *words, *(["--results", str(results_folder)] if results else [])]
     try:
         with redirect_stdout(out), redirect_stderr(err):
             main()
@@ -195,6 +195,15 @@ class TestGateOfAnExperiment:
 def test_accept_is_not_given_with_what_it_would_leave_out(tmp_path):
     done = dynspec(tmp_path, "gate", "any", "--accept", "--max-drop", "3%")
     assert (done.returncode, "--accept compares nothing" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", [("gate", "none"), ("report", "none"), ("status", "gpu-x:0")])
+def test_a_refusal_is_an_answer_for_programs_too(tmp_path, command):
+    node = command[0] == "status"
+    done = dynspec(tmp_path, *command, "--json", results=not node)
+    error = json.loads(done.stdout)["error"]
+    assert error["exit_code"] == done.returncode == 2
+    assert f"dynspec: {error['message']}" in done.stderr
 
 
 class TestCompare:

@@ -65,7 +65,7 @@ def require_something(found: RunComparison) -> None:
         raise NothingToClaim(
             "nothing is compared: no arm has a point that counts in both runs",
             help="the report of each run says for each point what speaks against it",
-        )
+        ).after_answer()
 
 
 def side(summary: Summary, arm: str, metric: str) -> Side:

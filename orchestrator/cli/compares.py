@@ -123,7 +123,7 @@ def _gate(store: RunStore, experiment: Experiment, rule: Gate, as_json: bool) ->
     else:
         print("\n".join(gate_lines(store.run_id, result)))
     if error is not None:
-        raise error
+        raise error.after_answer()
     remember_good(store, experiment)
     return 0
 

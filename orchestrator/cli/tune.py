@@ -80,7 +80,7 @@ def tune(
         print("\n".join(["", *answer_lines(found)]))
     error = undecided(found)
     if error is not None:
-        raise error
+        raise error.after_answer()
     return code
 
 
