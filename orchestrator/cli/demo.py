@@ -57,7 +57,10 @@ def run_node(*, keep: bool) -> int:
     """The embedded node alone, until SIGINT or SIGTERM, with an experiment that runs there."""
     with demo_node(keep=keep) as running:
         experiment = running.node.root / "demo.yaml"
-        experiment.write_text(_demo_experiment(running).experiment.source, encoding="utf-8")
+        text = _demo_experiment(running).experiment.source.partition("\n")[2]  # its first line tells of --set
+        experiment.write_text(
+            f"# Runs on the node of `dynspec demo --node-only` while that is up.\n{text}", encoding="utf-8"
+        )
         print(running.notice)
         print("\n".join(how_to_use(running.node, experiment)), flush=True)
         ends = {signal.SIGINT, signal.SIGTERM}

@@ -45,12 +45,15 @@ def test_a_node_to_try_things_on_says_what_to_type_and_ends_with_a_signal(tmp_pa
             told = "".join(lines_until("  dynspec run FILE", node))
             copied = re.search(r"^  cp (\S+) mine\.yaml", told, re.M)
             assert copied, told
-            experiment = load_experiment(Path(copied[1]).read_text(), name=copied[1]).experiment
+            text = Path(copied[1]).read_text()
+            experiment = load_experiment(text, name=copied[1]).experiment
         finally:
             node.send_signal(signal.SIGTERM)
         assert node.stdout is not None
         rest = node.stdout.read()
     assert f"dynspec status {experiment.node.host} --ssh-config {experiment.node.ssh_config}" in told
+    assert "--set" not in text
+    assert text.splitlines()[1].startswith("schema: 1")
     assert node.returncode == 0
     assert "its files are gone" in rest
     assert not Path(copied[1]).exists()
