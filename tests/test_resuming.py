@@ -266,6 +266,7 @@ def test_a_run_under_way_is_refused_by_pid_and_goes_on_undamaged(run: RunStore) 
         with pytest.raises(NodeBusy, match=rf"is under way: pid {os.getpid()} on ") as refused:
             _gone_on_with(run)
         assert refused.value.exit_code == 3
+        assert "Ctrl-C in its terminal ends it, or dynspec stop NODE --force" in refused.value.help
         assert before == {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
     assert _gone_on_with(run).run_id == RUN
 

@@ -141,7 +141,7 @@ def _give_back(way: Way, *, force: bool, as_json: bool, verb: str, keep_foreign:
         print(json.dumps({"schema": 1, "runs": done}))
         return 0
     if not done:
-        print(f"{way.node}: nothing to restore: no open journal, no server of ours")
+        print(f"{way.node}: nothing to {verb}: no open journal, no server of ours")
     for run in done:
         print(_run_line(way.node, run))
     return 0

@@ -21,6 +21,13 @@ class Holders:
     graphics: tuple[ProcessFact, ...]  # displays: left alone, and no obstacle
 
 
+def gpu_words(facts: Facts, name: str | None) -> str:
+    """The GPU of a holder, which is told by its UUID, by the index that people choose it with."""
+    if name is None:
+        return "GPU (which one is not said)"
+    return f"GPU {next((gpu.index for gpu in facts.gpus if gpu.uuid == name), name)}"
+
+
 def chosen(facts: Facts, gpus: Iterable[int] | None) -> tuple[Gpu, ...]:
     """The GPUs of these indices (None: all)."""
     wanted = None if gpus is None else set(gpus)

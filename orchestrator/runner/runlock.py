@@ -117,7 +117,9 @@ def _read(told: bytes) -> Driver:
 def _driven(folder: Path) -> NodeBusy:
     found = driver_of(folder) or Driver()
     kind = ", detached" if found.detached else ""
-    helps = "end it with Ctrl-C or dynspec stop; dynspec logs shows it"
+    helps = (
+        f"Ctrl-C in its terminal ends it, or dynspec stop NODE --force; dynspec logs {folder.name} shows it"
+    )
     if found.detached:
         helps = f"without --detach, dynspec run EXPERIMENT.yaml --resume {folder.name} shows it"
     return NodeBusy(

@@ -77,6 +77,7 @@ def test_doctor_changes_nothing_on_the_node(node: DemoNode) -> None:
 
     before = files()
     ask(node, "doctor", DEMO)
+    assert ": nothing to stop: no open journal" in ask(node, "stop").out
     assert files() == before
     assert not list((node.home / ".dynspec").glob("runs/*"))
 
