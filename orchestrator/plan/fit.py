@@ -12,7 +12,7 @@ from orchestrator.model.facts import Facts, JournalFact, LockFact
 from orchestrator.model.plan import Edit, PatchSet, WorkerPath
 from orchestrator.model.speculation import gpus_needed
 from orchestrator.plan.arms import FittedArms
-from orchestrator.plan.gpus import count_of, describe, gpu_words, holders, may_stop, occupied_without_holder
+from orchestrator.plan.gpus import count_of, describe, gpu_name, holders, may_stop, occupied_without_holder
 from orchestrator.plan.sharing import Group
 from orchestrator.workers import worker_files
 
@@ -215,7 +215,7 @@ def _busy(context: Context) -> Iterator[str]:
     use = holders(facts, context.gpus, context.policy, node.free_list)
     for process in use.foreign:
         if node.free != "wait" and not _left_over(context, process.uid):
-            yield f"{gpu_words(facts, process.gpu)} is held by {describe(process)}"
+            yield f"GPU {gpu_name(facts, process.gpu)} is held by {describe(process)}"
     for gpu in occupied_without_holder(facts, context.gpus):
         if node.free != "wait" and not context.leftovers:
             yield f"GPU {gpu.index} has {gpu.memory_used_mib} MiB in use by no process that can be seen"

@@ -21,11 +21,11 @@ class Holders:
     graphics: tuple[ProcessFact, ...]  # displays: left alone, and no obstacle
 
 
-def gpu_words(facts: Facts, name: str | None) -> str:
+def gpu_name(facts: Facts, told: str | None) -> str:
     """The GPU of a holder, which is told by its UUID, by the index that people choose it with."""
-    if name is None:
-        return "GPU (which one is not said)"
-    return f"GPU {next((gpu.index for gpu in facts.gpus if gpu.uuid == name), name)}"
+    if told is None:
+        return "(which one is not said)"
+    return str(next((gpu.index for gpu in facts.gpus if gpu.uuid == told), told))
 
 
 def chosen(facts: Facts, gpus: Iterable[int] | None) -> tuple[Gpu, ...]:
