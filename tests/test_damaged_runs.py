@@ -45,7 +45,9 @@ def test_records_cut_after_the_run_make_their_points_invalid_by_name(run):
 @pytest.mark.parametrize("digest", [True, False], ids=["digest", "early version"])
 def test_records_that_are_no_records_any_more_spoil_their_point_and_nothing_else(tmp_path, digest):
     run = write_run(tmp_path, "20260101-000000-trial-0001", sweep=(1,), arms=("baseline", "eagle3"))
-    damage = [b"\xff", b"7\n", b"}\n", b"{}\n"][: 4 if digest else 3]  # a whole object is told by the digest alone
+    damage = [b"\xff", b"7\n", b"}\n", b"{}\n"][
+        : 4 if digest else 3
+    ]  # a whole object is told by the digest alone
     paths = sorted(run.folder.glob("arms/*/*/point-00-c1.jsonl"))
     for path, added in zip(paths, damage, strict=False):
         path.write_bytes(added + path.read_bytes())
