@@ -47,7 +47,10 @@ def banners(summary: Summary, info: RunInfo) -> list[str]:
     ]
     lines = [SIMULATED] if info.simulated else []
     if info.damage:
-        files = f"{len(info.damage)} of its files are" if len(info.damage) > 1 else "one of its files is"
+        many = len(info.damage) > 1
+        files = (
+            f"{len(info.damage)} of its files or folders are" if many else "one of its files or folders is"
+        )
         lines.append(
             f"DAMAGED RUN FOLDER: {files} lost or unreadable, so not all can be known; see the notes."
         )

@@ -89,7 +89,8 @@ def _paragraphs(rows: tuple[Row, ...]) -> list[RenderableType]:
             parts.append(_text(f"concurrency {row.concurrency}{again}", style="bold"))
         previous = (row.concurrency, row.index)
         rate, interval, call, ttft, tpot, accept, counts = _narrow_cells(row)
-        line = _text(f"- {row.arm}: {' '.join(filter(None, (rate, 'tok/s', interval)))}", overflow="fold")
+        spread = f"{interval} boots" if " of " in interval else interval
+        line = _text(f"- {row.arm}: {' '.join(filter(None, (rate, 'tok/s', spread)))}", overflow="fold")
         if call != ABSENT:
             line.append(", ").append_text(_text(call, style=_STYLES.get(row.verdict, "")))
         line.append_text(_text(f"; ttft {ttft} ms; tpot {tpot} ms; accept {accept}; {counts} ok/fail"))
