@@ -269,7 +269,7 @@ def _holders(facts: Facts) -> Iterator[Finding]:
     for journal in facts.journals:
         if journal.state == "dead":
             text = f"run {journal.run_id} ended without giving the node back; the next run restores it first"
-            yield Finding("note", "journal", f"{text}, or: dynspec restore")
+            yield Finding("note", "journal", f"{text}, or: dynspec restore NODE")
     for process in facts.holders:
         used = "memory unknown" if process.memory_mib is None else f"{process.memory_mib} MiB"
         text = f"pid {process.pid} of {process.user}, {used}: {process.command[:80]}"
