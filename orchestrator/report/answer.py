@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.model.result import RunInfo
-from orchestrator.report.comparisons import drift_line, power_lines, twin_line, verdict_line
+from orchestrator.report.comparisons import drift_line, loss_lines, power_lines, twin_line, verdict_line
 from orchestrator.report.costs import advice_lines, cost_lines, latency_lines, load_lines
-from orchestrator.report.lost import lost, uncounted
+from orchestrator.report.lost import lost, lost_records, uncounted
 from orchestrator.report.stepping import retraction_lines, stepping_lines
 from orchestrator.report.text import concurrency, levels, listed, percent
 
@@ -80,7 +80,7 @@ def beyond_verdicts(summary: Summary, info: RunInfo) -> list[str]:
     lines = [twin_line(verdict) for verdict in summary["twins"]]
     lines += power_lines(summary)
     lines += [line for verdict in summary["verdicts"] if (line := drift_line(verdict))]
-    lines += _loss_lines(summary)
+    lines += loss_lines(summary)
     lines += latency_lines(summary)
     lines += cost_lines(summary)
     lines += stepping_lines(summary)
@@ -267,7 +267,7 @@ def _without_crossover(summary: Summary, info: RunInfo) -> tuple[str, str]:
         at = f" at concurrency {card.concurrency}" if card.concurrency else ""
         return f"No verdict, {card.arm} failed{at}", card.title
     pair = [*speculating, *([parts["baseline"]] if parts["baseline"] else [])]
-    if records := _lost_records(summary, info, pair):
+    if records := lost_records(summary, info, pair):
         return f"No verdict, the records of {listed(records)} are lost", "the notes below name each loss"
     gone = lost(summary, pair)
     if speculating and parts["baseline"] is not None and gone is not None:
@@ -281,13 +281,6 @@ def _without_crossover(summary: Summary, info: RunInfo) -> tuple[str, str]:
     return "No verdict on speculation", why
 
 
-def _lost_records(summary: Summary, info: RunInfo, arms: list[str]) -> list[str]:
-    """Arms that were measured, and of which no record is left."""
-    gone = [text for text in info.damage if "left out" in text]
-    empty = [arm for arm in arms if not summary["arms"].get(arm, {}).get("points")]
-    return [arm for arm in empty if any(text.startswith((f"arms/{arm} ", f"arms/{arm}/")) for text in gone)]
-
-
 def _any_valid(summary: Summary, arms: list[str]) -> bool:
     return any(point["valid"] for arm in arms for point in summary["arms"].get(arm, {}).get("points", []))
 
@@ -299,14 +292,3 @@ def _note_lines(summary: Summary) -> list[str]:
         for note in arm["notes"]:
             arms.setdefault(note, []).append(name)
     return [f"{listed(names)}: {note}." for note, names in arms.items()]
-
-
-def _loss_lines(summary: Summary) -> list[str]:
-    """Where a dynamic arm loses to one of the arms that it should match."""
-    lines = []
-    for verdict in summary["verdicts"]:
-        worse = [p for p in verdict["points"] if p["verdict"] == "worse"]
-        if verdict["arm"] in summary["roles"]["dynamic"] and worse:
-            at = listed([f"{p['concurrency']} ({percent(p['change'])})" for p in worse])
-            lines.append(f"{verdict['arm']} loses to {verdict['against']} at concurrency {at}.")
-    return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.report.lost import lost
-from orchestrator.report.text import percent, percent_range, plural
+from orchestrator.report.text import listed, percent, percent_range, plural
 
 Summary = dict[str, Any]
 
@@ -74,3 +74,14 @@ def drift_line(verdict: dict[str, Any]) -> str:
         f"Drift: over the run {verdict['arm']} and {verdict['against']} changed together by "
         f"{percent(drift['total'] - 1)}; a straight trend over the order of boots is taken out of their comparison."
     )
+
+
+def loss_lines(summary: Summary) -> list[str]:
+    """Where a dynamic arm loses to one of the arms that it should match."""
+    lines = []
+    for verdict in summary["verdicts"]:
+        worse = [p for p in verdict["points"] if p["verdict"] == "worse"]
+        if verdict["arm"] in summary["roles"]["dynamic"] and worse:
+            at = listed([f"{p['concurrency']} ({percent(p['change'])})" for p in worse])
+            lines.append(f"{verdict['arm']} loses to {verdict['against']} at concurrency {at}.")
+    return lines

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.model.result import RunInfo
 from orchestrator.report.text import levels, listed
 
 Summary = dict[str, Any]
@@ -98,3 +99,10 @@ def uncounted(summary: Summary, arms: Iterable[str], concurrencies: Sequence[int
     told = [f"{levels(measured)} {'do' if len(measured) > 1 else 'does'} not count{why}"] if measured else []
     told += [f"{levels(absent)} {'were' if len(absent) > 1 else 'was'} not measured"] if absent else []
     return ", ".join(told)
+
+
+def lost_records(summary: Summary, info: RunInfo, arms: list[str]) -> list[str]:
+    """Arms that were measured, and of which no record is left."""
+    gone = [text for text in info.damage if "left out" in text]
+    empty = [arm for arm in arms if not summary["arms"].get(arm, {}).get("points")]
+    return [arm for arm in empty if any(text.startswith((f"arms/{arm} ", f"arms/{arm}/")) for text in gone)]
