@@ -61,6 +61,9 @@ class Drill:
             assert done.code in self.cell.codes, done.text
         if done.code == NodeDirty.exit_code:
             self._restore_by_hand(done)
+        elif done.code >= 0:  # its word that the node is as it was holds at once, not when some lease ends
+            assert self.node.lock_holder() is None, done.text
+            assert not self.node.open_journals(), done.text
         free_s = self.node.wait_until_free(self._node_limit_s())
         self.report.setdefault("free_s", round(free_s, 1))
         problems = self.node.problems()
