@@ -50,18 +50,19 @@ behaviour() {
     DEVICES=$second LIMIT_S=$seconds bash tests/gpu/behaviour.sh || echo "behaviour: differences or failures, above"
 }
 timing() { on_first experiments/gpu/h200-timing.yaml; }
-beside() { # BUNDLE SECONDS EXPERIMENTS...
-    local bundle=$1
+beside() { # BUNDLE EXPERIMENTS...: one boot an arm of each
+    local bundle=$1 file name
     shift
-    for name in "$@"; do
+    for file in "$@"; do
+        name=$(basename "$file" .yaml)
         if [ "$(left)" -lt 60 ]; then echo "$name: no time left" && return; fi
-        BUNDLE=$bundle timeout "$(left)" tests/gpu/beside.sh dynspec run "experiments/gpu/$name.yaml" \
+        BUNDLE=$bundle timeout "$(left)" tests/gpu/beside.sh dynspec run "$file" --set sweep.repeats=1 \
             --set "node.gpus=[$second]" >>"$OUT/$part-$name.txt" 2>&1 || echo "$name: exit $?"
         tail -3 "$OUT/$part-$name.txt"
     done
 }
-older() { beside .gpu12 h200-0512-correct h200-small; }
-native() { beside .gpu14 h200-native-0514; }
+older() { beside .gpu12 experiments/gpu/h200-0512-correct.yaml experiments/h200-small.yaml; }
+native() { beside .gpu14 experiments/gpu/h200-native-0514.yaml; }
 
 case $part in
 1)
