@@ -38,7 +38,9 @@ def find(place: Place, package: str) -> Found:
     if "problem" in told:
         return Found(None, str(told["problem"]))
     keys = ("path", "version", "editable", "python", "python_version", "bytecode_prefix")
-    simulated = os.path.isdir(os.path.join(os.path.dirname(str(told["path"])), SIMULATED_ENGINE))
+    simulated = os.path.isdir(
+        os.path.join(os.path.dirname(os.path.realpath(str(told["path"]))), SIMULATED_ENGINE)
+    )
     return Found(dict({key: told[key] for key in keys}, package=package, simulated=simulated, files=[]), None)
 
 

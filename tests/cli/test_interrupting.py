@@ -57,6 +57,7 @@ def test_a_command_that_only_reads_says_that_the_node_was_not_touched(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # the tests may run under nohup
         )
         try:
             silent.settimeout(10)
