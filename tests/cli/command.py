@@ -37,3 +37,14 @@ def dynspec(*words: object, cwd: Path = ROOT, **env: str) -> Done:
         timeout=120,
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+# An experiment on a node of this machine; a test that listens at `port` decides what it answers.
+SILENT = """\
+schema: 1
+name: silent
+node: {{host: "ann@127.0.0.1:{port}", python: /usr/bin/python3}}
+server: {{args: {{model-path: /models/m}}}}
+arms: {{plain: {{}}}}
+sweep: {{concurrency: [1]}}
+"""

@@ -9,20 +9,11 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.cli.command import COMMAND, ROOT
-
-EXPERIMENT = """\
-schema: 1
-name: silent
-node: {{host: "ann@127.0.0.1:{port}", python: /usr/bin/python3}}
-server: {{args: {{model-path: /models/m}}}}
-arms: {{plain: {{}}}}
-sweep: {{concurrency: [1]}}
-"""
+from tests.cli.command import COMMAND, ROOT, SILENT
 
 
 def detached(tmp_path: Path, silent: socket.socket) -> subprocess.Popen[str]:
-    (tmp_path / "e.yaml").write_text(EXPERIMENT.format(port=silent.getsockname()[1]))
+    (tmp_path / "e.yaml").write_text(SILENT.format(port=silent.getsockname()[1]))
     return subprocess.Popen(
         [*COMMAND, "run", "e.yaml", "--detach"],
         cwd=tmp_path,

@@ -11,16 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import COMMAND, ROOT
+from tests.cli.command import COMMAND, ROOT, SILENT
 
-EXPERIMENT = """\
-schema: 1
-name: silent
-node: {{host: "ann@127.0.0.1:{port}", python: /usr/bin/python3}}
-server: {{args: {{model-path: /models/m}}}}
-arms: {{plain: {{}}}}
-sweep: {{concurrency: [1]}}
-"""
 UNTOUCHED = "dynspec: interrupted; the node was not touched\n"
 EARLY = """\
 import os, signal, sys
@@ -48,7 +40,7 @@ def test_a_command_that_only_reads_says_that_the_node_was_not_touched(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        (tmp_path / "e.yaml").write_text(EXPERIMENT.format(port=port))
+        (tmp_path / "e.yaml").write_text(SILENT.format(port=port))
         process = subprocess.Popen(
             [*COMMAND, *words.format(port=port).split()],
             cwd=tmp_path,
