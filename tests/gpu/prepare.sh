@@ -20,10 +20,27 @@ if [ "$unpacked" != "$stamp" ]; then
     if [ -d "$bundle/models" ]; then cp -r "$bundle/models/." "$home/models/"; fi
     cp experiments/gpu/adaptive-*.json "$home/"
     chmod -R u+w "$home"
-    # Bytecode at once, on all cores: each server would compile the same files otherwise.
-    if ! PYTHONPATH="$home/site" python3 -m compileall -q -j 0 "$home/site" >/dev/null; then
+    # Bytecode at once, on all cores: each server would compile the same files otherwise. An image that brings none, and
+    # says PYTHONDONTWRITEBYTECODE, makes each process compile torch anew: half a minute of a start.
+    if ! python3 -m compileall -q -j 0 "$home/site" >/dev/null; then
         echo "prepare: some files do not compile, as in the wheels"
     fi
+    python3 - <<'PY'
+import compileall, importlib.util, os, sysconfig, time
+
+brought = (
+    "torch sympy mpmath networkx numpy scipy triton cuda aiohttp yarl multidict frozenlist propcache huggingface_hub hf_xet "
+    "pygments tiktoken regex PIL torchvision safetensors sentencepiece uvloop ml_dtypes setuptools"
+).split()
+found = [importlib.util.find_spec(name) for name in brought]
+folders = [place for spec in found if spec for place in spec.submodule_search_locations or ()]
+lacking = [folder for folder in folders if not os.path.isdir(os.path.join(folder, "__pycache__"))]
+began = time.time()
+for folder in [*folders, sysconfig.get_path("stdlib")]:
+    compileall.compile_dir(folder, quiet=2, workers=0)
+print(f"prepare: {len(lacking)} of {len(folders)} packages of the image had no bytecode; {time.time() - began:.1f} s")
+print("prepare: PYTHONDONTWRITEBYTECODE", os.environ.get("PYTHONDONTWRITEBYTECODE", "is not set"))
+PY
     printf '%s\n' '#!/bin/sh' 'exec python3 -c "from orchestrator.cli import main; main()" "$@"' >"$home/bin/dynspec"
     chmod +x "$home/bin/dynspec"
     echo "$stamp" >"$home/.done"

@@ -1,85 +1,109 @@
 #!/bin/bash
-# One of the three commands of a sitting of thirty minutes, on the GPU machine, from the project root; results to $OUT.
-#     OUT=/tmp/out bash tests/gpu/sitting.sh 1|2|3|tp2 [SECONDS, 550]
-# Each keeps its limit: what is under way then is ended, the node given back, and the next command goes on. What each
-# runs, and in which order, is in README.md. On a machine with one GPU the lanes run one after the other.
+# One command of a sitting on the GPU machine, from the project root: jobs of GPU 0, jobs of GPU 1 beside them, then jobs
+# that want both. Everything goes to $OUT/NAME.tar.gz, results/ included.
+#     OUT=/tmp/out bash tests/gpu/sitting.sh NAME SECONDS "straddle timing" "behaviour small" "tp2 tp2-straddle"
+# It keeps the limit of SECONDS: what is under way then is ended, the node given back, and a later command resumes the run.
+# JOB:SECOND ends a job earlier. @NODE=BUNDLE among the jobs of GPU 1: those after it run beside.sh with that bundle. On a
+# machine with one GPU the second list follows the first one, on the node itself. README.md has the jobs.
 set -eu
 : "${OUT:?a folder for the results}"
-part=$1 limit=${2:-550}
+name=$1 limit=$2 first=$3 second=${4:-} both=${5:-}
+logs=/tmp/sitting/$name
+mkdir -p "$logs"
 . tests/gpu/prepare.sh
-if [ "$(nvidia-smi -L | grep -c '^GPU')" -ge 2 ]; then second=1; else second=0; fi
-status=0
+echo "prepared after $SECONDS s"
+gpus=$(nvidia-smi -L | grep -c '^GPU')
 
-left() { echo $((limit - SECONDS - 20)); } # 20 s to unwind and to pack
+left() { # seconds for a job that starts now: 15 of them are kept to pack
+    local end=${until:-$limit}
+    if [ "$end" -gt "$limit" ]; then end=$limit; fi
+    echo $((end - SECONDS - 15))
+}
 
-run() { # EXPERIMENT OPTIONS...: a new run of it, or the one that an earlier command left unfinished
-    local name resume=()
-    name=$(basename "$1" .yaml)
-    for folder in results/*-"$name"-????; do
+told() { echo "$SECONDS s: $*"; }
+
+run() { # EXPERIMENT OPTIONS...: a new run of it, or the one that an earlier command left unfinished; through $via if set
+    local experiment resume=() status=0
+    experiment=$(basename "$1" .yaml)
+    for folder in results/*-"$experiment"-????; do
         if [ -d "$folder" ] && ! grep -qs '"exit_code": 0' "$folder/outcome.json"; then
             resume=(--resume "${folder#results/}")
         fi
     done
-    if [ "$(left)" -lt 60 ]; then echo "$name: no time left" && return; fi
-    timeout "$(left)" dynspec run "$@" "${resume[@]}" >>"$OUT/$part-$name.txt" 2>&1 || echo "$name: exit $?"
-    tail -3 "$OUT/$part-$name.txt"
+    if [ "$(left)" -lt 45 ]; then told "$experiment: no time left" && return; fi
+    told "$experiment: begins ${resume[*]}"
+    timeout "$(left)" ${via:-} dynspec run "$@" "${resume[@]}" >>"$logs/$experiment.txt" 2>&1 || status=$?
+    told "$experiment: exit $status"
+    tail -3 "$logs/$experiment.txt" | cut -c1-300
 }
 
-both() { # FIRST SECOND: two lanes, at once if there are two GPUs
-    if [ "$second" = 1 ]; then
-        $2 &
-        local other=$!
-        $1
-        wait "$other"
-    else
-        $1
-        $2
-    fi
+beside() { # NODE=BUNDLE
+    via="env NODE=${1%=*} BUNDLE=${1#*=} tests/gpu/beside.sh"
 }
 
-on_first() { run "$@" --set 'node.gpus=[0]'; }
-
-straddle() {
-    on_first experiments/gpu/h200-straddle-steady.yaml --arm dynamic
-    on_first experiments/gpu/h200-straddle.yaml --arm dynamic
+job() {
+    case $1 in
+    straddle)
+        run experiments/gpu/h200-straddle-steady.yaml --arm dynamic --set "node.gpus=[$gpu]"
+        run experiments/gpu/h200-straddle.yaml --arm dynamic --set "node.gpus=[$gpu]"
+        ;;
+    timing) run experiments/gpu/h200-timing.yaml --set "node.gpus=[$gpu]" ;;
+    tax) run experiments/gpu/h200-tax.yaml --set "node.gpus=[$gpu]" ;;
+    small) run experiments/h200-small.yaml --set "node.gpus=[$gpu]" ;;
+    correct) run experiments/gpu/h200-correct.yaml --set "node.gpus=[$gpu]" ;;
+    older) run experiments/gpu/h200-0512-correct.yaml --set "node.gpus=[$gpu]" ;;
+    native) run experiments/gpu/h200-native-0514.yaml --set "node.gpus=[$gpu]" ;;
+    early) ${via:-} tests/gpu/named_early.sh "$gpu" 2>&1 | tee "$logs/named-early.txt" ;;
+    behaviour) behaviour "$logs/behaviour" 300 DEVICES="$gpu" ;;
+    behaviour-tp2)
+        behaviour "$logs/behaviour-tp2" 260 DEVICES=0,1 NCCL_NVLS_ENABLE=0 ONLY="none v2 serial v1" \
+            MORE="--tp-size 2 --disable-custom-all-reduce"
+        ;;
+    tp2) run experiments/gpu/h200-tp2.yaml ;;
+    tp2-straddle) run experiments/gpu/h200-tp2-straddle.yaml --arm v2-lazy ;;
+    tp2-timing) run experiments/gpu/h200-tp2-timing.yaml --set sweep.repeats=1 ;;
+    *) echo "no job $1" && exit 2 ;;
+    esac
 }
-behaviour() {
+
+behaviour() { # FOLDER SECONDS VARIABLES...
     local seconds
     seconds=$(left)
-    if [ "$seconds" -gt 330 ]; then seconds=330; fi
-    DEVICES=$second LIMIT_S=$seconds bash tests/gpu/behaviour.sh || echo "behaviour: differences or failures, above"
+    if [ "$seconds" -gt "$2" ]; then seconds=$2; fi
+    mkdir -p "$1"
+    told "$(basename "$1"): begins"
+    env OUT="$1" LIMIT_S="$seconds" "${@:3}" bash tests/gpu/behaviour.sh >"$1/screen.txt" 2>&1 ||
+        told "$(basename "$1"): differences or failures"
+    told "$(basename "$1"): ends"
+    tail -25 "$1/screen.txt" | cut -c1-200
 }
-timing() { on_first experiments/gpu/h200-timing.yaml; }
-beside() { # BUNDLE EXPERIMENTS...: one boot an arm of each
-    local bundle=$1 file name
+
+jobs_of() { # GPU JOBS...
+    gpu=$1 via=
     shift
-    for file in "$@"; do
-        name=$(basename "$file" .yaml)
-        if [ "$(left)" -lt 60 ]; then echo "$name: no time left" && return; fi
-        BUNDLE=$bundle timeout "$(left)" tests/gpu/beside.sh dynspec run "$file" --set sweep.repeats=1 \
-            --set "node.gpus=[$second]" >>"$OUT/$part-$name.txt" 2>&1 || echo "$name: exit $?"
-        tail -3 "$OUT/$part-$name.txt"
+    for word in "$@"; do
+        until=
+        case $word in
+        @*)
+            if [ "$gpus" -ge 2 ]; then beside "${word:1}"; fi
+            continue
+            ;;
+        *:*) until=${word#*:} ;;
+        esac
+        job "${word%:*}"
     done
 }
-older() { beside .gpu12 experiments/gpu/h200-0512-correct.yaml experiments/h200-small.yaml; }
-native() { beside .gpu14 experiments/gpu/h200-native-0514.yaml; }
 
-case $part in
-1)
-    both straddle behaviour
-    if [ "$second" = 1 ]; then run experiments/gpu/h200-tp2.yaml; fi
-    ;;
-2) both timing older ;;
-3) both timing native ;;
-tp2)
-    export NCCL_NVLS_ENABLE=0
-    export ONLY="none v2 serial v1" DEVICES=0,1 MORE="--tp-size 2 --disable-custom-all-reduce"
-    LIMIT_S=260 bash tests/gpu/behaviour.sh || status=1
-    run experiments/gpu/h200-tp2-straddle.yaml --arm v2-lazy
-    run experiments/gpu/h200-tp2-timing.yaml --set sweep.repeats=1
-    ;;
-*) echo "1, 2, 3 or tp2, not $part" && exit 2 ;;
-esac
-tar -C results --exclude=./examples --exclude=./README.md -czf "$OUT/results-$part.tar.gz" .
-echo "part $part: $SECONDS s"
-exit "$status"
+pack() {
+    tar -czf "$OUT/$name.tar.gz" --exclude=./results/examples -C "$PWD" ./results -C /tmp/sitting "./$name"
+    ls -l "$OUT"
+    told "end of $name"
+}
+trap pack EXIT
+
+jobs_of "$((gpus - 1))" $second &
+lane=$!
+if [ "$gpus" -lt 2 ]; then wait "$lane" || told "a job of GPU 1 failed"; fi
+jobs_of 0 $first
+wait "$lane" || told "a job of GPU 1 failed"
+if [ "$gpus" -ge 2 ]; then jobs_of 0,1 $both; fi
