@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -124,10 +125,25 @@ TCP = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retr
 
 
 def test_only_a_listening_socket_makes_a_port_busy() -> None:
-    assert ports.listening_inodes(TCP, 30000) == {4711}
-    assert ports.listening_inodes(TCP, 30001) == set()
+    assert ports.listening_inodes(TCP.splitlines(), 30000) == {4711}
+    assert ports.listening_inodes(TCP.splitlines(), 30001) == set()
     six = TCP.replace("0100007F:7530", "00000000000000000000000001000000:7530")
-    assert ports.listening_inodes(six, 30000) == {4711}
+    assert ports.listening_inodes(six.splitlines(), 30000) == {4711}
+
+
+def test_the_thousands_of_connections_that_a_load_leaves_behind_are_never_all_in_memory(
+    tmp_path: Path,
+) -> None:
+    closed = "   9: 0100007F:7530 0100007F:A1B2 06 00000000:00000000 03:00000FA0 00000000  0  0 0 3 0\n"
+    table = tmp_path / "tcp"
+    table.write_text(TCP + closed * 5_000)
+    tracemalloc.start()
+    try:
+        assert ports.inodes(30000, [str(table)]) == {4711}
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_bytes < table.stat().st_size / 8
 
 
 @pytest.mark.parametrize("command", ["plain", "two words", "paren ) S 1", "(((", "new\nline"])

@@ -77,7 +77,7 @@ def test_a_line_of_proc_stat_is_read_or_a_value_error(text: str) -> None:
 @fuzzed()
 @given(damaged([TCP, TCP * 3], [*ODD_TEXTS, ":", " 0A ", "\u00b2", "\n"]) | texts(), st.integers(-1, 70000))
 def test_a_table_of_sockets_is_read_and_odd_lines_are_skipped(text: str, port: int) -> None:
-    assert all(type(inode) is int for inode in ports.listening_inodes(text, port))
+    assert all(type(inode) is int for inode in ports.listening_inodes(text.splitlines(), port))
 
 
 @fuzzed()
