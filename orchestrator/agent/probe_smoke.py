@@ -5,6 +5,7 @@ that a crash loses only what comes after it."""
 import argparse
 import ast
 import difflib
+import gc
 import hashlib
 import importlib
 import importlib.machinery
@@ -181,6 +182,7 @@ def nearest(parser: argparse.ArgumentParser, words: List[str]) -> Dict[str, str]
 def main() -> None:
     request = json.loads(sys.stdin.read())
     sys.dont_write_bytecode = True
+    gc.disable()  # imports make much and drop little: collecting was a tenth of their time on a GPU machine
     for item in request["files"]:
         if item["patched"] and item["path"].endswith(".py"):
             compile_file(request["root"], item["path"])

@@ -146,11 +146,22 @@ def send_group(group: int, members: Set[Identity], signum: int) -> None:
 
 def environment_holds(pid: int, entry: str) -> bool:
     """Whether the process was started with `NAME=value` in its environment (readable for our own processes)."""
+    return entry.encode() in _environment(pid)
+
+
+def variable(pid: int, name: str) -> str:
+    """A variable that the process was started with; empty too where its environment is not ours to read."""
+    start = name.encode() + b"="
+    found = [entry[len(start) :] for entry in _environment(pid) if entry.startswith(start)]
+    return os.fsdecode(found[0]) if found else ""
+
+
+def _environment(pid: int) -> List[bytes]:
     try:
         with open("/proc/{}/environ".format(pid), "rb") as stream:
-            return entry.encode() in stream.read().split(b"\0")
+            return stream.read().split(b"\0")
     except OSError:
-        return False
+        return []
 
 
 def command_line(pid: int) -> str:

@@ -84,9 +84,9 @@ def serving_processes(tree: Message, ours: "set[int]") -> List[Message]:
 
 
 def _serves(pid: int, tree: Message) -> bool:
-    path, python = str(tree["path"]), str(tree["python"])
+    path, python, package = (str(tree[name]) for name in ("path", "python", "package"))
     command = procs.command_line(pid)
-    if not re.search(r"(?<!\w){}(?!\w)".format(re.escape(str(tree["package"]))), command):
+    if not re.search(r"(?<!\w){}(?!\w)".format(re.escape(package)), command):
         return False
     by_name = command.startswith(python + " ")
     try:
@@ -95,7 +95,37 @@ def _serves(pid: int, tree: Message) -> bool:
         from_here = os.path.samefile("/proc/{}/cwd".format(pid), os.path.dirname(path))
     except OSError:
         return by_name
-    return by_name or from_here or _maps(pid, os.path.dirname(path))
+    if from_here:
+        return True
+    chosen = _on_its_path(pid, package)
+    if chosen is not None:
+        return _is_same(chosen, path)
+    return _is_same(_as_it_sees(pid, path), path) and (by_name or _maps(pid, os.path.dirname(path)))
+
+
+def _as_it_sees(pid: int, path: str) -> str:
+    """A container, or a mount of its own, may have another file at the same path."""
+    return "/proc/{}/root{}".format(pid, path)
+
+
+def _is_same(path: str, other: str) -> bool:
+    """Whether both are one folder; also when that cannot be told."""
+    try:
+        return os.path.samefile(path, other)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+
+
+def _on_its_path(pid: int, package: str) -> Optional[str]:
+    """The package as the process finds it first on its PYTHONPATH, if that names one."""
+    for entry in procs.variable(pid, "PYTHONPATH").split(":"):
+        if os.path.isabs(entry):
+            found = _as_it_sees(pid, os.path.join(entry, package))
+            if os.path.isdir(found):
+                return found
+    return None
 
 
 def _maps(pid: int, folder: str) -> bool:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +222,47 @@ def test_a_foreign_server_from_the_tree_is_named(
     found = facts(node, client)["tree_processes"]
     assert [process["pid"] for process in found] == [serving.pid]
     assert "toy.launch" in found[0]["command"]
+
+
+def serving_by_path(
+    node: Node, client: Client, folder: Path, before: Sequence[str] = (), cwd: str = "/"
+) -> bool:
+    """Whether a process that finds the package in `folder` by its PYTHONPATH counts as serving from the node's tree."""
+    code = "import time, toy; print('up', flush=True); time.sleep(300)  # toy"
+    process = subprocess.Popen(
+        [*before, sys.executable, "-c", code],
+        cwd=cwd,
+        env={**node.environ, "PYTHONPATH": f"nowhere:/absent:{folder}"},
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == b"up\n"
+        return [item["pid"] for item in facts(node, client)["tree_processes"]] == [process.pid]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_server_is_known_by_the_search_path_that_leads_to_the_tree(node: Node, client: Client) -> None:
+    assert serving_by_path(node, client, node.site)
+
+
+def test_a_server_of_another_copy_under_the_same_interpreter_is_no_obstacle(
+    node: Node, client: Client, tmp_path: Path
+) -> None:
+    shutil.copytree(node.package, tmp_path / "copy" / "toy")
+    assert not serving_by_path(node, client, tmp_path / "copy")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount of one's own needs root")
+def test_a_server_that_sees_another_folder_at_the_same_path_is_no_obstacle(
+    node: Node, client: Client, tmp_path: Path
+) -> None:
+    shutil.copytree(node.package, tmp_path / "copy" / "toy")
+    mount = f'mount --bind {tmp_path}/copy {node.site} && exec "$@"'
+    inside = ["unshare", "--mount", "sh", "-c", mount, "sh"]
+    assert not serving_by_path(node, client, node.site, inside)
 
 
 def test_an_editor_on_the_tree_is_no_server(node: Node, client: Client) -> None:

@@ -12,7 +12,7 @@ for folder in dynspec-gpu dynspec-work; do mkdir -p "/tmp/$folder" "$node/$folde
 if [ ! -d "${BUNDLE:-.gpu}/models/target" ] && [ ! -d "$node/dynspec-gpu/models" ]; then
     cp -r /tmp/dynspec-gpu/models "$node/dynspec-gpu/"
 fi
-export NODE_FOLDER=$node DYNSPEC_HOME=$node/home
+export NODE_FOLDER=$node DYNSPEC_HOME=$node/home FLASHINFER_WORKSPACE_BASE=$node
 exec unshare --net --mount bash -c '
     set -eu
     for folder in dynspec-gpu dynspec-work; do mount --bind "$NODE_FOLDER/$folder" "/tmp/$folder"; done

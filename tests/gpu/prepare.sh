@@ -25,22 +25,20 @@ if [ "$unpacked" != "$stamp" ]; then
     if ! python3 -m compileall -q -j 0 "$home/site" >/dev/null; then
         echo "prepare: some files do not compile, as in the wheels"
     fi
-    python3 - <<'PY'
-import compileall, importlib.util, os, sysconfig, time
+        began=$(date +%s)
+        python3 - >/tmp/.dynspec-brought <<'PY'
+import importlib.util, sysconfig
 
 brought = (
     "torch sympy mpmath networkx numpy scipy triton cuda aiohttp yarl multidict frozenlist propcache huggingface_hub hf_xet "
     "pygments tiktoken regex PIL torchvision safetensors sentencepiece uvloop ml_dtypes setuptools"
 ).split()
 found = [importlib.util.find_spec(name) for name in brought]
-folders = [place for spec in found if spec for place in spec.submodule_search_locations or ()]
-lacking = [folder for folder in folders if not os.path.isdir(os.path.join(folder, "__pycache__"))]
-began = time.time()
-for folder in [*folders, sysconfig.get_path("stdlib")]:
-    compileall.compile_dir(folder, quiet=2, workers=0)
-print(f"prepare: {len(lacking)} of {len(folders)} packages of the image had no bytecode; {time.time() - began:.1f} s")
-print("prepare: PYTHONDONTWRITEBYTECODE", os.environ.get("PYTHONDONTWRITEBYTECODE", "is not set"))
+print(*[place for spec in found if spec for place in spec.submodule_search_locations or ()])
+print(sysconfig.get_path("stdlib"))
 PY
+        if ! python3 -m compileall -qq -j 0 $(cat /tmp/.dynspec-brought); then echo "prepare: some do not compile"; fi
+        echo "prepare: bytecode of what the image brings: $(($(date +%s) - began)) s"
     printf '%s\n' '#!/bin/sh' 'exec python3 -c "from orchestrator.cli import main; main()" "$@"' >"$home/bin/dynspec"
     chmod +x "$home/bin/dynspec"
     echo "$stamp" >"$home/.done"

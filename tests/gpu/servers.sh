@@ -9,6 +9,8 @@ export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false SGLANG_ENABLE_JIT_DEEPGEMM=
 # A copy, since dynspec wants to find the tree as it was unpacked; with times kept, so that bytecode stays valid.
 if [ ! -d "$home/patched" ]; then cp -a "$home/site" "$home/patched"; fi
 export PYTHONPATH="$PWD:$home/patched"
+# flashinfer writes the folder that it was loaded from into what it builds, and finds nothing when that folder is another.
+export FLASHINFER_WORKSPACE_BASE="$home/patched"
 "$PYTHON" - "$home/patched/sglang" <<'PY'
 import sys
 from pathlib import Path
