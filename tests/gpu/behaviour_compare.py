@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 NEAR_TIE = 0.25
-# Nats, and a share of the log probability itself. Two servers without speculation that differ in batching alone were 0.19
-# apart on tokens of the tail (-12 to -14 nats), 0.0 to 0.1 on chosen ones.
+# Nats, and a share of the log probability itself. Two servers without speculation that differ in batching alone were
+# 0.19 apart on tokens of the tail (-12 to -14 nats), 0.0 to 0.1 on chosen ones.
 TOLERANCE, SHARE = 0.2, 0.05
 PAGE = 16
 NOTHING = -1e9  # log probability of a token that a grammar forbids: the server says null
