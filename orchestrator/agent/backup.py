@@ -90,6 +90,21 @@ def whole_copy(journal: Journal, backup: Backup) -> Optional[str]:
     return next((copy for copy in copies_of(journal, backup) if _read(copy, wanted)[0] is not None), None)
 
 
+def stage_lent(journal: Journal, backup: Backup) -> Optional[str]:
+    """The staged file where the disk is full: one of two whole copies, moved. None when none can be spared.
+
+    The last copy stays where it is: what is staged is thrown away when the power fails.
+    """
+    wanted = backup.sha256 or ""
+    whole = [copy for copy in copies_of(journal, backup) if _read(copy, wanted)[0] is not None]
+    for copy in whole if len(whole) > 1 else ():
+        try:
+            return files.stage_copy(backup.path, copy, backup, journal.run_id)
+        except OSError:  # on another file system, as a rule: the other copy may lie on this one
+            continue
+    return None
+
+
 def _read(copy: str, sha256: str) -> "Tuple[Optional[bytes], str]":
     """The bytes, or what is wrong with them."""
     try:

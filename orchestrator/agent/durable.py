@@ -20,6 +20,7 @@ NAMES = frozenset(
         "ballast.write",
         "ballast.drop",
         "file.stage",
+        "file.lend",
         "file.replace",
         "file.remove",
         "file.unstage",
@@ -126,6 +127,20 @@ def replace(name: str, source: str, target: str) -> None:
     with durable(name):
         os.replace(source, target)
         sync_folder(os.path.dirname(target))
+
+
+def move(name: str, source: str, target: str, mode: int, uid: int, gid: int) -> None:
+    """To another folder of the same file system, with the mode and owner it will have there; needs no space."""
+    with durable(name):
+        descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            _own(descriptor, mode, uid, gid)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(source, target)
+        for folder in (os.path.dirname(target), os.path.dirname(source)):
+            sync_folder(folder)
 
 
 def remove(name: str, path: str) -> None:

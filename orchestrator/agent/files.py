@@ -159,6 +159,14 @@ def stage(path: str, data: bytes, like: Union[Found, Backup, None], run_id: str)
     return name
 
 
+def stage_copy(path: str, copy: str, like: Backup, run_id: str) -> str:
+    """The same with a copy that lies elsewhere on this file system: it moves, and so needs no space. Raises OSError."""
+    name = staged_name(path, run_id)
+    durable.move("file.lend", copy, name, like.mode, like.uid, like.gid)
+    _copy_attributes(path, name)
+    return name
+
+
 def _stage_error(path: str, error: OSError) -> AgentError:
     code = "no_space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "not_writable"
     return AgentError(code, "cannot write beside {}: {}".format(path, error.strerror), path=path)

@@ -78,13 +78,23 @@ def _put_back(journal: Journal, backup: Backup) -> bool:
         return True
     data = backup_files.read_copy(journal, backup)
     assert data is not None
-    name = files.stage(backup.path, data, backup, journal.run_id)
+    name = _stage(journal, backup, data)
     now = files.look(backup.path)
     if files.digest(now) != current:
         files.unstage(backup.path, journal.run_id)
         raise Foreign(journal, backup, now)
     durable.replace("file.replace", name, backup.path)
     return True
+
+
+def _stage(journal: Journal, backup: Backup, data: bytes) -> str:
+    try:
+        return files.stage(backup.path, data, backup, journal.run_id)
+    except AgentError as error:
+        lent = backup_files.stage_lent(journal, backup) if error.code == "no_space" else None
+        if lent is None:
+            raise
+        return lent
 
 
 class Foreign(AgentError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -195,3 +196,26 @@ def node(tmp_path: Path, agent_file: Path) -> Iterator[Node]:
     made = Node(tmp_path, agent_file)
     yield made
     made.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Two MiB of tmpfs, where this machine lets us mount one."""
+    place = tmp_path / "small"
+    place.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True, check=False
+    )
+    if made.returncode != 0:
+        pytest.skip("no small disk: mounting a tmpfs needs root")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(path: Path) -> int:
+    """Takes all the space there is; returns how much that was."""
+    size = 0
+    with path.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
+        while True:
+            size += stream.write(b"x" * 4096)
+    return size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import py_compile
 import shutil
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.client import Client, Refused, change, sha
-from tests.agent.conftest import BANNER, WORKER, Node
+from tests.agent.conftest import BANNER, WORKER, Node, fill
 
 PATCHED = b'BANNER = "patched!"\n'
 OTHER = b'BANNER = "other"\n'
@@ -319,20 +318,6 @@ def test_a_file_whose_owner_could_not_be_kept_is_refused(plain: tuple[Node, Clie
     assert "uid 1234" in refused.message
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Two MiB of tmpfs, where this machine lets us mount one."""
-    place = tmp_path / "small"
-    place.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True, check=False
-    )
-    if made.returncode != 0:
-        pytest.skip("no small disk: mounting a tmpfs needs root")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
-
-
 def test_a_full_disk_under_the_tree_fails_before_anything_changes(
     node: Node, client: Client, small_disk: Path
 ) -> None:
@@ -343,15 +328,6 @@ def test_a_full_disk_under_the_tree_fails_before_anything_changes(
     assert refused.code == "no_space"
     assert (node.worker.read_bytes(), target.read_bytes()) == (WORKER, BANNER)
     assert sorted(path.name for path in small_disk.iterdir()) == ["banner.py", "filler"]
-
-
-def fill(path: Path) -> int:
-    """Takes all the space there is; returns how much that was."""
-    size = 0
-    with path.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
-        while True:
-            size += stream.write(b"x" * 4096)
-    return size
 
 
 def test_a_full_disk_under_the_registry_stops_no_restore(node: Node, small_disk: Path) -> None:
@@ -366,6 +342,45 @@ def test_a_full_disk_under_the_registry_stops_no_restore(node: Node, small_disk:
     assert done["verified"]
     assert node.banner.read_bytes() == BANNER
     assert node.journal()[-1]["kind"] == "close"
+
+
+@pytest.fixture
+def small_node(small_disk: Path, agent_file: Path) -> Iterator[Node]:
+    """All of it on one small disk."""
+    made = Node(small_disk, agent_file)
+    yield made
+    made.close()
+
+
+def test_a_full_disk_under_tree_and_backups_stops_no_restore(small_node: Node, small_disk: Path) -> None:
+    small_node.worker.chmod(0o640)
+    before = small_node.files()
+    client = small_node.client()
+    small_node.guard(client)
+    edits = [change(small_node.banner, BANNER, PATCHED), change(small_node.worker, WORKER, b"# two\n")]
+    apply(client, *edits)
+    fill(small_disk / "filler")
+    done = client.ask("unwind", stop_s=2, reason="done")
+    assert done["verified"]
+    assert small_node.files() == before
+    assert small_node.journal()[-1]["kind"] == "close"
+
+
+def test_the_last_copy_of_an_original_is_kept_where_a_full_disk_stops_the_restore(
+    small_node: Node, small_disk: Path
+) -> None:
+    before = small_node.files()
+    client = small_node.client()
+    small_node.guard(client)
+    apply(client, change(small_node.banner, BANNER, PATCHED))
+    shutil.rmtree(small_node.workdir / "run-1" / "backup")
+    fill(small_disk / "filler")
+    with pytest.raises(Refused, match="No space left on device") as refused:
+        client.ask("unwind", stop_s=2, reason="done")
+    assert refused.value.code == "dirty"
+    (small_disk / "filler").unlink()
+    assert small_node.by_hand("restore").returncode == 0
+    assert small_node.files() == before
 
 
 def test_an_immutable_file_is_refused_before_anything_changes(node: Node, client: Client) -> None:

@@ -31,7 +31,7 @@ from orchestrator.agent import (
 from orchestrator.agent.journal import Journal
 from tests.agent import power_model
 from tests.agent.client import Refused, alive, change, eventually, sha, z
-from tests.agent.conftest import BANNER, WORKER, Node
+from tests.agent.conftest import BANNER, WORKER, Node, fill
 
 AGENT = Path(durable.__file__).parent
 EDGES = ("before", "after")
@@ -190,6 +190,7 @@ FILE_WRITES = sorted(
     durable.NAMES
     - {*PROCESS_WRITES, *OVERLAY_WRITES}
     - {"journal.mend", "journal.rotate", "file.unstage"}  # only after a cut, with drills of their own
+    - {"file.lend"}  # only on a full disk
 )
 
 
@@ -263,6 +264,20 @@ def test_a_closed_journal_moves_aside_for_a_second_run_of_the_same_name(drill: D
     assert in_child(drill.run) == 0
     drill.check_clean()
     assert (drill.node.home / "runs" / "run-1" / "journal.jsonl.1").exists()
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_a_power_cut_while_a_full_disk_is_restored_is_restored(
+    small_disk: Path, agent_file: Path, monkeypatch: pytest.MonkeyPatch, edge: str
+) -> None:
+    drill = next(fresh_drills(small_disk, agent_file, monkeypatch))
+    opened = drill.open_journal()
+    apply.apply(opened, "s", apply.parse([change(drill.node.worker, WORKER, WORKER + b"# patched\n")]), [])
+    opened.close_file()
+    fill(small_disk / "filler")
+    assert in_child(drill.recover, f"file.lend:{edge}") == KILLED
+    assert in_child(drill.recover) == 0
+    drill.check_clean()
 
 
 SERVER = """
