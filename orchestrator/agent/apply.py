@@ -181,7 +181,9 @@ def _check_space(journal: Journal, changes: List[Change]) -> None:
         if have < size + _SPACE_MARGIN_BYTES:
             raise AgentError(
                 "no_space",
-                "{} bytes needed in {}, {} free".format(size + _SPACE_MARGIN_BYTES, folder, have),
+                "{:.1f} MiB needed in {} to put the files of a patch set in place, {:.1f} MiB free".format(
+                    (size + _SPACE_MARGIN_BYTES) / 2**20, folder, have / 2**20
+                ),
                 path=folder,
             )
 

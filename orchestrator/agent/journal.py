@@ -53,12 +53,10 @@ class Journal:
         record = {"kind": "open", "run_id": run_id}
         record.update(opening)
         Story().check(record)
-        fresh = path + ".new"
-        if os.path.lexists(fresh):
-            durable.remove("journal.mend", fresh)
-        _write_ballast(path)
-        durable.write_new("journal.create", fresh, encode(record))
-        durable.replace("journal.create", fresh, path)
+        try:
+            _write_first(path, record)
+        except OSError as error:
+            raise _unwritten(path, error) from None
         return cls.reopen(path)
 
     @classmethod
@@ -98,11 +96,8 @@ class Journal:
             try:
                 self._write(kind, record)
             except OSError as error:
-                full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-                if not (full and kind in _ON_THE_WAY_BACK and drop_ballast(self.path)):
-                    code = "no_space" if full else "failed"
-                    text = "cannot write journal {}: {}".format(self.path, error.strerror)
-                    raise AgentError(code, text) from None
+                if not (_is_full(error) and kind in _ON_THE_WAY_BACK and drop_ballast(self.path)):
+                    raise _unwritten(self.path, error) from None
                 self._write(kind, record)
             self.story.fold(record)
 
@@ -118,6 +113,24 @@ class Journal:
         if self.story.closed is not None:
             drop_ballast(self.path)
         os.close(self._descriptor)
+
+
+def _is_full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _unwritten(path: str, error: OSError) -> AgentError:
+    code = "no_space" if _is_full(error) else "failed"
+    return AgentError(code, "cannot write journal {}: {}".format(path, error.strerror))
+
+
+def _write_first(path: str, record: Message) -> None:
+    fresh = path + ".new"
+    if os.path.lexists(fresh):
+        durable.remove("journal.mend", fresh)
+    _write_ballast(path)
+    durable.write_new("journal.create", fresh, encode(record))
+    durable.replace("journal.create", fresh, path)
 
 
 def _write_ballast(path: str) -> None:

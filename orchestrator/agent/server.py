@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Set
 
-from . import ending, places, ports, procs
+from . import ending, files, places, ports, procs
 from .children import Children
 from .ending import Ended
 from .procs import Identity, Stat
@@ -97,7 +97,15 @@ class Server:
             "log_idle_s": idle_s,
             "log_tail": tail(self.launch.log),
             "utc_s": round(time.time(), 3),
+            "disk_free_mib": self._disk_free_mib(),
         }
+
+    def _disk_free_mib(self) -> Optional[int]:
+        """Where the log goes: on a full disk it cannot tell why the server died."""
+        try:
+            return files.free_bytes(os.path.dirname(self.launch.log)) >> 20
+        except OSError:
+            return None
 
     def watch_log(self) -> "tuple[int, float]":
         """Size and seconds since it last changed; the file's mtime would follow jumps of the wall clock."""

@@ -7,6 +7,7 @@ The overlay is a folder of links into the real package, with real folders only a
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -41,7 +42,7 @@ def check(given: Message) -> Message:
     with _work_folder(work) as folder:
         request = {
             "package": package,
-            "root": build(package_path, os.path.join(folder, package), touched),
+            "root": _built(package_path, os.path.join(folder, package), touched),
             "files": [_described(item, package_path) for item in touched],
             "modules": modules,
             "argvs": argvs,
@@ -96,6 +97,15 @@ def _described(item: Touched, package_path: str) -> Dict[str, Any]:
     except OSError:
         original = None
     return {"path": item.path, "patched": item.data is not None, "original": original}
+
+
+def _built(package_path: str, root: str, touched: List[Touched]) -> str:
+    try:
+        return build(package_path, root, touched)
+    except OSError as error:  # of the overlay: which of its files it was says nothing
+        code = "no_space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "failed"
+        text = "cannot make the copy for the smoke check in {}: {}".format(root, error.strerror)
+        raise AgentError(code, text, path=root) from None
 
 
 def build(package_path: str, root: str, touched: List[Touched]) -> str:

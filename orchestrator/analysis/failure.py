@@ -42,6 +42,7 @@ _PHASES = (
     ("load", re.compile(r"Capture (?:draft |target |\w+ )*cuda graph end|Load weight begin")),
 )
 VANISHED = "node.workdir has vanished"  # the node's words
+DISK_FULL = "node.workdir is full"  # the runner's words
 _SIGNALS = {6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM", 3: "SIGQUIT"}
 
 
@@ -79,7 +80,9 @@ def failure_card(
     lines = _parse(log.splitlines() if isinstance(log, str) else log)
     hit = None if VANISHED in reason else _first_error(lines)
     if hit is None:
-        name, title, cause, fix = _from_exit(exit_code, signal) or _from_reason(reason, bool(lines))
+        name, title, cause, fix = (
+            _from_full_disk(reason) or _from_exit(exit_code, signal) or _from_reason(reason, bool(lines))
+        )
         rank, number, excerpt = "", 0, lines[-EXCERPT_LINES:]
     else:
         name, title, cause, fix = _words(hit)
@@ -201,6 +204,14 @@ def _from_exit(exit_code: int | None, signal: int | None) -> tuple[str, str, str
         title = f"the server exited with code {exit_code} and logged no error"
         return "exit", title, "unknown; the last lines are below", "run its command by hand on the node"
     return None
+
+
+def _from_full_disk(reason: str) -> tuple[str, str, str, str] | None:
+    """The log could not grow any more: what was seen of the disk tells more than a bare exit code."""
+    if DISK_FULL not in reason:
+        return None
+    rule = next(rule for rule in RULES if rule.name == "disk_full")
+    return rule.name, _cut(reason), rule.cause, rule.fix
 
 
 def _from_reason(reason: str, has_log: bool) -> tuple[str, str, str, str]:

@@ -4,6 +4,7 @@
 Its stdin is read byte-exactly, because what follows the files belongs to the agent.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -81,7 +82,8 @@ try:
     main()
 except OSError as problem:
     said = f"{problem.strerror}: {problem.filename}" if problem.filename else str(problem.strerror or problem)
-    say("DYNSPEC-FAIL", {"message": said})
+    full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
+    say("DYNSPEC-FAIL", {"message": said, "code": "no_space" if full else "failed"})
     sys.exit(1)
 except (ValueError, KeyError) as problem:
     say("DYNSPEC-FAIL", {"message": f"the agent cannot be started: {problem}"})

@@ -17,7 +17,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from orchestrator.errors import ConnectionFailed, ConnectionLost, DynspecError, RemoteError
+from orchestrator.errors import ConnectionFailed, ConnectionLost, DoesNotFit, DynspecError, RemoteError
 from orchestrator.plain_text import clean, clean_tree
 from orchestrator.remote import bootstrap
 from orchestrator.remote.bootstrap import Blob, Boot
@@ -72,7 +72,7 @@ class Channel:
             threading.Thread(target=run, name=f"dynspec-channel{run.__name__}", daemon=True).start()
 
     def boot(self, timeout_s: float, python: str | None = None) -> Boot:
-        """Wait for the node's first words. Raises ConnectionFailed with what it printed instead."""
+        """Wait for the node's first words. Raises ConnectionFailed with what it said instead, DoesNotFit: disk full."""
         return self._first_words(self._boot, timeout_s, python)
 
     def launch(self, boot: Boot, run: Blob) -> None:
@@ -177,6 +177,11 @@ class Channel:
         failed = bootstrap.marked(line, bootstrap.FAIL_MARKER)
         if isinstance(failed, dict):
             message = failed.get("message")
+            if failed.get("code") == "no_space":
+                raise DoesNotFit(
+                    f"{self._label}: dynspec's agent cannot be stored below ~/.dynspec: {clean(str(message))}",
+                    help="free some space on that disk of the node",
+                )
             raise RemoteError(clean(str(message)), code="failed" if message else NO_PYTHON)
         boot = Boot.parse(line)
         agent = bootstrap.marked(line, bootstrap.AGENT_MARKER)

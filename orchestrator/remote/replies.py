@@ -88,6 +88,7 @@ class ServerState:
     log_idle_s: float
     log_tail: tuple[str, ...]
     utc_s: float | None = None  # the node's clock when it answered
+    disk_free_mib: int | None = None  # of the file system that its log goes to
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.errors import ConnectionFailed
+from orchestrator.plain_text import clean
 from orchestrator.remote import bootstrap
 from orchestrator.remote.bootstrap import Blob, Boot
 from orchestrator.remote.transport import Pipe
@@ -24,10 +25,10 @@ def put(pipe: Pipe, label: str, blobs: Sequence[Blob]) -> None:
         if boot is not None and not sent:
             pipe.write(bootstrap.upload([blob for blob in blobs if not boot.has(blob)], None))
             sent = True
-    failed = [line for line in said if line.startswith(bootstrap.FAIL_MARKER)]
+    what = f"{label}: {', '.join(blob.name for blob in blobs)} could not be put on the node"
+    failed = [value for line in said if (value := bootstrap.marked(line, bootstrap.FAIL_MARKER)) is not None]
+    if failed and isinstance(failed[0], dict) and failed[0].get("message"):
+        raise ConnectionFailed(f"{what}: {clean(str(failed[0]['message']))}")
     if failed or not sent:
         heard = [line.decode("utf-8", "replace") for line in said[-5:]] + pipe.stderr_tail().splitlines()[-5:]
-        raise ConnectionFailed(
-            f"{label}: {', '.join(blob.name for blob in blobs)} could not be put on the node",
-            details=tuple(f"it said: {line}" for line in heard if line.strip()),
-        )
+        raise ConnectionFailed(what, details=tuple(f"it said: {line}" for line in heard if line.strip()))

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.command import launch_argv
-from orchestrator.errors import DoesNotFit
+from orchestrator.errors import DoesNotFit, RemoteError
 from orchestrator.model.experiment import Arm, Experiment
 from orchestrator.model.facts import Facts, Tree
 from orchestrator.model.plan import PatchSet
 from orchestrator.patchset import available_patches, decode_source
 from orchestrator.remote.node import Node
+from orchestrator.remote.refusals import before_acting
 from orchestrator.remote.replies import ArgumentResult
 from orchestrator.remote.replies import Smoke as SmokeReply
 from orchestrator.runner.options import public_env
@@ -60,20 +61,24 @@ def words_of(experiment: Experiment, arms: Iterable[Arm]) -> dict[str, tuple[str
 def ask_smoke(
     node: Node, experiment: Experiment, tree: Tree, patch_set: PatchSet, arms: Iterable[Arm], run_id: str
 ) -> SmokeReply:
-    """One interpreter start: compile, import, parse. Nothing that serves sees it."""
-    return node.smoke(
-        workdir=experiment.node.workdir,
-        run_id=run_id,
-        python=experiment.node.python,
-        cwd=experiment.node.cwd,
-        env=public_env(experiment.server.env),
-        package=tree.package,
-        package_path=tree.path,
-        files={edit.path: None if edit.after is None else edit.after.encode() for edit in patch_set.edits},
-        modules=patch_set.modules,
-        argvs=words_of(experiment, arms),
-        timeout_s=experiment.limits.smoke_s,
-    )
+    """One interpreter start: compile, import, parse. Nothing that serves sees it. Raises DoesNotFit for a full disk."""
+    files = {edit.path: None if edit.after is None else edit.after.encode() for edit in patch_set.edits}
+    try:
+        return node.smoke(
+            workdir=experiment.node.workdir,
+            run_id=run_id,
+            python=experiment.node.python,
+            cwd=experiment.node.cwd,
+            env=public_env(experiment.server.env),
+            package=tree.package,
+            package_path=tree.path,
+            files=files,
+            modules=patch_set.modules,
+            argvs=words_of(experiment, arms),
+            timeout_s=experiment.limits.smoke_s,
+        )
+    except RemoteError as error:
+        raise before_acting(error, experiment.node) from error
 
 
 # -- the source reading

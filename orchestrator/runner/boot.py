@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.analysis.evidence import expected_mode, step_counts, unmoved
-from orchestrator.errors import PhaseFailed, RemoteError
+from orchestrator.analysis.failure import DISK_FULL
+from orchestrator.errors import DynspecError, PhaseFailed, RemoteError
 from orchestrator.load.point import read_records
 from orchestrator.model.experiment import Arm, Experiment
 from orchestrator.model.plan import Canary, RunPoint, SwitchThreshold
@@ -262,6 +263,8 @@ class Boot:
 
     def _failure(self, reason: str, log_tail: tuple[str, ...], sight: Sight | None = None) -> PhaseFailed:
         """The event carries the server's exit, where there is one: the failure card needs it beside the log."""
+        if self._disk_is_full():
+            reason = f"{reason}; {DISK_FULL} ({self.experiment.node.workdir})"
         exits = {"exit_code": sight.exit_code, "signal": sight.signal} if sight else {}
         self.events.emit("boot_failed", arm=self.arm.name, boot=self.number, reason=reason, **exits)
         details = (
@@ -270,6 +273,13 @@ class Boot:
             else ()
         )
         return PhaseFailed(f"arm {self.arm.name}, boot {self.number}: {reason}", details=details)
+
+    def _disk_is_full(self) -> bool:
+        """Then nothing on the node could write down why it failed."""
+        try:
+            return self.node.server().disk_free_mib == 0
+        except DynspecError:
+            return False
 
     def _warn(self, text: str) -> None:
         self.events.emit("warning", text=f"arm {self.arm.name}, boot {self.number}: {text}")

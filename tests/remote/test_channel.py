@@ -13,7 +13,7 @@ from concurrent.futures import wait
 
 import pytest
 
-from orchestrator.errors import ConnectionFailed, ConnectionLost, DynspecError, RemoteError
+from orchestrator.errors import ConnectionFailed, ConnectionLost, DoesNotFit, DynspecError, RemoteError
 from orchestrator.remote.bootstrap import boot_command
 from orchestrator.remote.channel import Channel, Event
 from orchestrator.remote.local import LocalTransport
@@ -212,6 +212,12 @@ def test_a_node_without_python_is_told_where_it_was_looked_for(opened) -> None:
 def test_a_failure_of_the_bootstrap_is_the_message(opened) -> None:
     with pytest.raises(ConnectionFailed, match="No space left"):
         opened('echo \'DYNSPEC-FAIL {"message": "OSError: No space left"}\'').channel.boot(BOOT_LIMIT_S)
+
+
+def test_a_node_whose_disk_is_full_does_not_fit(opened) -> None:
+    one = opened('echo \'DYNSPEC-FAIL {"message": "No space left on device", "code": "no_space"}\'')
+    with pytest.raises(DoesNotFit, match=r"cannot be stored below ~/.dynspec: No space left on device"):
+        one.channel.boot(BOOT_LIMIT_S)
 
 
 def test_an_agent_of_another_protocol_is_refused(opened) -> None:
