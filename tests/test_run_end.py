@@ -189,19 +189,50 @@ def test_a_deed_counts_as_touching_the_node_from_its_question_on_unless_it_is_re
     assert loop.touched is touched
 
 
-def test_a_report_that_cannot_be_made_costs_neither_records_nor_outcome(tmp_path: Path) -> None:
+@pytest.fixture
+def ending(tmp_path: Path) -> Ending:
+    """Of a run that started one boot."""
     store = RunStore.create(tmp_path, "20260101-000000-end-0001", Redactor({}))
     store.event("started", {"arm": "plain", "boot": 1})
     experiment = load_experiment(EXPERIMENT, name="end.yaml").experiment
     events = Events((), Redactor({}))
     events.attach(store)
-    (store.folder / "summary.json").mkdir()  # its name is taken, so the report cannot be written
-    ending = Ending(experiment, store, events, "2026-01-01T00:00:00Z", touched=True)
+    return Ending(experiment, store, events, "2026-01-01T00:00:00Z", touched=True)
+
+
+def taken(ending: Ending, name: str) -> Path:
+    """A folder has that name in the run folder, so no file can be written there; returns the run folder."""
+    assert ending.store is not None
+    (ending.store.folder / name).mkdir()
+    return ending.store.folder
+
+
+def test_a_report_that_cannot_be_made_costs_neither_records_nor_outcome(ending: Ending) -> None:
+    folder = taken(ending, "summary.json")
     finished = ending.finish(None, None)
     assert (finished.outcome.exit_code, finished.outcome.state) == (1, "failed")
     assert finished.error is not None
     assert "the report could not be made" in finished.error.message
-    assert json.loads((store.folder / OUTCOME).read_text())["outcome"]["exit_code"] == 1
+    assert json.loads((folder / OUTCOME).read_text())["outcome"]["exit_code"] == 1
+
+
+@pytest.mark.parametrize("name", ["summary.json", OUTCOME])
+@pytest.mark.parametrize(("error", "signum", "code"), [(DIRTY, None, 70), (None, signal.SIGTERM, 143)])
+def test_a_run_whose_report_or_outcome_cannot_be_written_ends_as_it_would_have(
+    ending: Ending, name: str, error: DynspecError | None, signum: int | None, code: int
+) -> None:
+    taken(ending, name)
+    finished = ending.finish(error, signum)
+    assert finished.outcome.exit_code == code
+    assert error is None or finished.error is error
+
+
+def test_a_measured_run_without_an_outcome_file_has_failed(ending: Ending) -> None:
+    taken(ending, OUTCOME)
+    taken(ending, "summary.json")
+    finished = ending.finish(None, None)
+    assert finished.outcome.exit_code == 1
+    assert finished.error is not None
 
 
 class Channel:

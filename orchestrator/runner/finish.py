@@ -51,10 +51,19 @@ class Ending:
         try:
             return self._with_reports(self.store, error, signum)
         except (DynspecError, OSError) as failure:
-            return self._without_summary(_unreported(failure), signum)
+            return self._without_summary(self._first(error, _unreported(failure)), signum)
         except Exception as bug:
-            self._without_summary(_unreported(bug), None)
+            self._without_summary(self._first(error, _unreported(bug)), None)
+            if isinstance(error, NodeDirty):
+                raise error from bug
             raise
+
+    def _first(self, error: DynspecError | None, unreported: PhaseFailed) -> DynspecError:
+        """What ended the run outranks what became of its report: a dirty node must still be told."""
+        if error is None:
+            return unreported
+        self.events.emit("warning", text=unreported.message)
+        return error
 
     def _with_reports(self, store: RunStore, error: DynspecError | None, signum: int | None) -> Finished:
         conclusion = conclude(store, self.experiment)
@@ -69,7 +78,14 @@ class Ending:
     def _without_summary(self, error: DynspecError | None, signum: int | None) -> Finished:
         outcome = self._outcome(error, signum)
         if self.store is not None:
-            self._write(self.store, outcome)
+            try:
+                self._write(self.store, outcome)
+            except OSError as failure:
+                text = f"{OUTCOME} could not be written, so the run counts as unfinished: {os_words(failure)}"
+                self.events.emit("warning", text=text)
+                error = error or PhaseFailed(text)
+                outcome = self._outcome(error, signum)
+                self._tell(outcome)
         return Finished(outcome, error, self.store, touched=self.touched)
 
     def _outcome(self, error: DynspecError | None, signum: int | None) -> Outcome:
@@ -80,8 +96,11 @@ class Ending:
         return Outcome(code, state, message, not isinstance(error, NodeDirty), self.started_utc, utc_now())
 
     def _write(self, store: RunStore, outcome: Outcome) -> None:
-        self.events.emit("outcome", exit_code=outcome.exit_code, state=outcome.state, text=outcome.message)
+        self._tell(outcome)
         store.write_json(OUTCOME, {"outcome": outcome})
+
+    def _tell(self, outcome: Outcome) -> None:
+        self.events.emit("outcome", exit_code=outcome.exit_code, state=outcome.state, text=outcome.message)
 
 
 def verdict(error: DynspecError | None, signum: int | None, touched: bool) -> tuple[int, str]:

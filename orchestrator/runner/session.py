@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -113,7 +114,9 @@ class Session:
         except DynspecError as failure:
             error = explain_end(failure, self.node)
         except OSError as failure:
-            error = PhaseFailed(f"this machine: {os_words(failure)}")
+            full = failure.errno in (errno.ENOSPC, errno.EDQUOT)
+            what_helps = f"free some space for {self.options.results}" if full else ""
+            error = PhaseFailed(f"this machine: {os_words(failure)}", help=what_helps)
         except Exception as unforeseen:  # noqa: BLE001  raised again when the node is clean
             bug = unforeseen
         self.events.forgive()
