@@ -127,7 +127,10 @@ A cell shows the exit code of `dynspec run` (negative: the signal that ended it)
 exit; where nobody comes for a dead controller, the seconds until the node has given itself back (the lease is 10 s).
 After each cell: every file of the node byte-identical with mode and owner, no process of ours, lock free, journal
 closed, a foreign process that looks like a server alive, and the results so far kept. *n/a*: the fault cannot happen
-in that phase.
+in that phase. A full or read-only disk and an edit happen while the run stands still at the first moment of the phase
+(at *points*: among requests), so for each of these cells one code is right: 4 as long as nothing was touched, 1 where
+the run fails and the node is as it was, 0 (or 6, where this machine was too busy to measure) where the run needs
+nothing of what is gone, 70 only where a file cannot be put back.
 
 {table}
 

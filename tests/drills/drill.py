@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import time
@@ -11,11 +12,11 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.errors import NodeBusy, NodeDirty
-from tests.drills import machine
+from orchestrator.errors import DoesNotFit, NodeBusy, NodeDirty, PhaseFailed
+from tests.drills import machine, standstill
 from tests.drills.cells import Cell
 from tests.e2e.controller import Done, Place, Running
-from tests.e2e.node import EAGLE3, SshNode, experiment
+from tests.e2e.node import EAGLE3, SshNode, experiment, process_state
 from tests.sshd import descendants
 
 LEASE_S = 10.0
@@ -33,7 +34,15 @@ _SHARING = {
     "two": {"extends": "always", "args": {_THRESHOLD: 2}},
 }
 
-# The event that says that a phase has begun. The last two share a phase name.
+# What is done to a machine, not to a process: the run stands still meanwhile, so that it strikes at the very beginning
+# of a phase. At `points` it strikes among requests.
+_WHILE_IT_STANDS = ("full-disk", "read-only", "edit")
+
+_FULL = re.compile(
+    "No space left on device|node.workdir is full|MiB free"
+)  # what is wrong, whatever ended the run
+
+# The last two phases share a name.
 _GIVES_BACK = "stop, restore, verify, unlock"
 
 
@@ -52,6 +61,8 @@ class Drill:
     def run(self) -> None:
         """Raises AssertionError for whatever is not as it should be."""
         path = self.place.write(self._experiment())
+        if self._held:
+            self.place.command = standstill.command(**self._begins)
         with self.mend, self.place.start("run", path, "--json") as run:
             self._reach(run)
             began = time.monotonic()
@@ -59,6 +70,8 @@ class Drill:
             self.report["exit_s"] = round(time.monotonic() - began, 1)
             self.report["code"] = done.code
             assert done.code in self.cell.codes, done.text
+            if self.cell.fault == "full-disk" and done.code in (DoesNotFit.exit_code, PhaseFailed.exit_code):
+                assert _FULL.search(done.events[-1]["text"]), done.text
         if done.code == NodeDirty.exit_code:
             self._restore_by_hand(done)
         elif done.code >= 0:  # its word that the node is as it was holds at once, not when some lease ends
@@ -89,6 +102,8 @@ class Drill:
             made["server"]["env"]["DYNSPEC_DEMO_FAULT"] = "slow-stop"
         if self.cell.fault == "second-run":  # that it still goes on when the second one has connected
             made["sweep"].update(output_tokens=256, requests_per_slot=SECOND_ROUNDS)
+        if self.cell.fault == "full-disk":  # that requests still run when it is full
+            made["sweep"].update(requests_per_slot=24)
         if self.cell.fault == "leave-worker":
             made["server"]["env"]["DYNSPEC_DEMO_FAULT"] = "worker-escapes"
         if self.cell.fault == "hang-server":
@@ -96,15 +111,27 @@ class Drill:
             made["limits"].update(canary="3s", point="6s", stop="4s")
         return made
 
-    def _reach(self, run: Running) -> None:
+    @property
+    def _held(self) -> bool:
+        return self.cell.fault in _WHILE_IT_STANDS and self.cell.phase != "points"
+
+    @property
+    def _begins(self) -> dict[str, str]:
+        """Of the event that says that the phase has begun."""
         phase = self.cell.phase
-        if phase == "unlock":
-            run.wait_event("phase", REACH_S, phase="restore", text=_GIVES_BACK)
-        elif phase == "points":
+        return {"phase": "restore", "text": _GIVES_BACK} if phase == "unlock" else {"phase": phase}
+
+    def _reach(self, run: Running) -> None:
+        if self.cell.phase == "points":
             run.wait_event("point", REACH_S)
             time.sleep(0.3)  # requests are in flight
         else:
-            run.wait_event("phase", REACH_S, phase=phase)
+            run.wait_event("phase", REACH_S, **self._begins)
+        if self._held:
+            deadline = time.monotonic() + MARGIN_S
+            while process_state(run.pid) != "T":
+                assert time.monotonic() < deadline, "the run does not stand still"
+                time.sleep(0.005)
 
     def _node_limit_s(self) -> float:
         return LEASE_S + MARGIN_S
@@ -220,6 +247,11 @@ class Drill:
 
     def _while_it_lasts(self, trouble: AbstractContextManager[None], run: Running) -> Done:
         self.mend.enter_context(trouble)
+        return self._go_on(run)
+
+    def _go_on(self, run: Running) -> Done:
+        if self._held:
+            run.send(signal.SIGCONT)
         return run.wait()
 
     def second_run(self, run: Running) -> Done:
@@ -255,7 +287,7 @@ class Drill:
         clean = machine.original_of(self.node, target) or data
         put(data + b"\n# edited by hand\n")
         self.mend.callback(put, clean)
-        done = run.wait()
+        done = self._go_on(run)
         assert target.read_bytes() == data + b"\n# edited by hand\n", "somebody's work was overwritten"
         return done
 

@@ -54,6 +54,7 @@ class Place:
 
     def __init__(self, folder: Path, env: Mapping[str, str] | None = None) -> None:
         self.folder = folder
+        self.command: Sequence[str] = COMMAND
         self.results = folder / "results"
         (folder / "home").mkdir(parents=True)
         self.env = {
@@ -74,7 +75,7 @@ class Place:
         return self.start(*words, **env).wait(limit_s)
 
     def start(self, *words: str, **env: str) -> Running:
-        return Running(words, self.folder, {**self.env, **env})
+        return Running([*self.command, *words], self.folder, {**self.env, **env})
 
     def run_folder(self) -> Path:
         """The only run folder there is."""
@@ -89,7 +90,7 @@ class Running:
         self.began = time.monotonic()
         self._err = (folder / f"stderr-{time.monotonic_ns()}").open("w+")
         self.process = subprocess.Popen(
-            [*COMMAND, *words],
+            list(words),
             cwd=folder,
             env=dict(env),
             stdin=subprocess.DEVNULL,
