@@ -5,7 +5,7 @@
 
 Phases, in this order; the small trained model decides its tokens by wide margins for about 150 tokens:
     plain      ten other requests keep the batch above a threshold of 6, so every decode step is plain: greedy, log
-               probabilities (output, prompt, top 4, chosen ids), penalties, min_p, stop ids, chunked prefill, radix
+               probabilities (output, prompt, top 4), penalties, min_p, stop ids, chunked prefill, radix
                hits on a prompt and on tokens that plain steps wrote, abort, a client that goes away
     text       the same load; grammars and stop strings, where the server has a tokenizer (tests/gpu/byte_tokenizer.py)
     seeds      the same load; sampling with fixed seeds, where the server has --enable-deterministic-inference, the only
@@ -356,6 +356,7 @@ def run(port: int, out: Path, phases: list[str], settle_s: float = SETTLE_S) -> 
             PHASES[name](probe, info)
         except (OSError, ValueError, KeyError, http.client.HTTPException) as error:
             probe.check(f"{name} phase", False, repr(error)[:300])
+            break  # a server that is gone answers nothing more
         probe.steps[name] = stats(port)
     try:
         idle(probe, settle_s)

@@ -42,17 +42,20 @@ beside() { # NODE=BUNDLE
 }
 
 job() {
+    # A server that starts opens every GPU for a moment, so the lanes wait for each other.
+    local one=(--set "node.gpus=[$gpu]" --set node.free=wait)
     case $1 in
     straddle)
-        run experiments/gpu/h200-straddle-steady.yaml --arm dynamic --set "node.gpus=[$gpu]"
-        run experiments/gpu/h200-straddle.yaml --arm dynamic --set "node.gpus=[$gpu]"
+        run experiments/gpu/h200-straddle-steady.yaml --arm dynamic "${one[@]}"
+        run experiments/gpu/h200-straddle.yaml --arm dynamic "${one[@]}"
         ;;
-    timing) run experiments/gpu/h200-timing.yaml --set "node.gpus=[$gpu]" ;;
-    tax) run experiments/gpu/h200-tax.yaml --set "node.gpus=[$gpu]" ;;
-    small) run experiments/h200-small.yaml --set "node.gpus=[$gpu]" ;;
-    correct) run experiments/gpu/h200-correct.yaml --set "node.gpus=[$gpu]" ;;
-    older) run experiments/gpu/h200-0512-correct.yaml --set "node.gpus=[$gpu]" ;;
-    native) run experiments/gpu/h200-native-0514.yaml --set "node.gpus=[$gpu]" ;;
+    timing) run experiments/gpu/h200-timing.yaml "${one[@]}" ;;
+    tax) run experiments/gpu/h200-tax.yaml "${one[@]}" ;;
+    small) run experiments/h200-small.yaml "${one[@]}" ;;
+    correct) run experiments/gpu/h200-correct.yaml "${one[@]}" ;;
+    older) run experiments/gpu/h200-0512-correct.yaml "${one[@]}" ;;
+    native) run experiments/gpu/h200-native-0514.yaml "${one[@]}" ;;
+    native-short) run experiments/gpu/h200-native-0514.yaml --arm none --arm native "${one[@]}" ;;
     early) ${via:-} tests/gpu/named_early.sh "$gpu" 2>&1 | tee "$logs/named-early.txt" ;;
     behaviour) behaviour "$logs/behaviour" 300 DEVICES="$gpu" ;;
     behaviour-tp2)
