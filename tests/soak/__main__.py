@@ -1,9 +1,9 @@
 """`make soak`: what twelve hours and ten thousand points do to memory, handles, threads and logs.
 
 Three parts, each with the real programs. The lease: a guardian and an agent get the heartbeats and questions of twelve
-hours, one after the other without the waits between them. The points: a whole run against the simulated engine, whose
-points are as short as they can be; growth is told from boot to boot and for each point. The folder: ten thousand points
-are stored and read back for a report. Exit code 1 when a bar is missed.
+hours, one after the other without the waits between them. The points: a whole run of many boots against the simulated
+engine, with points as short as they can be; growth is told over all boots and for each point. The folder: ten thousand
+points are stored and read back for a report. Exit code 1 when a bar is missed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from orchestrator.config import load_experiment
 from orchestrator.records.summary import make_summary
 from tests.agent.client import Client
 from tests.agent.conftest import Node
-from tests.e2e.controller import Place
+from tests.e2e.controller import Place, Running
 from tests.e2e.node import SshNode, experiment
 from tests.run_folders import write_run
 from tests.sshd import free_port
@@ -38,8 +38,13 @@ POINTS_AT_ALL = 10_000
 # Bars.
 LEASE_KIB, HANDLES, LOG_BYTES = 2_048, 2, 64 * 1024
 POINT_KIB = 2.0  # a point once all is warm, of any of the three programs: 20 MiB in ten thousand
-BOOT_KIB = 1_024  # at the same point of the next boot, however many points lie between
-LOOK_EVERY_POINTS = 5
+# Taken once, however many boots follow. Controller and agent carry all records of a point, the guardian carries none.
+ONCE_KIB = {"controller": 4_096, "agent": 4_096, "guardian": 1_024}
+SWEEP = (
+    *range(1, 20),
+    400,
+)  # points of a boot; the last one leaves large records and hundreds of closed connections
+WARM_SHARE = 0.5  # of the boots: what is taken in them is taken once, what is taken after them is growth
 FOLDER_MIB, FOLDER_S = 1_024, 900
 
 
@@ -74,12 +79,17 @@ What twelve hours and ten thousand points do to memory, handles, threads and log
 The beats and questions of twelve hours reach a real guardian and a real agent one after the other, without the waits
 between them.
 
-The points are those of a whole run against the simulated engine: one sweep in two boots, each point with one request
-more than the one before. Memory is judged twice. "More memory" compares the last point of the second boot with the last
-point of the first: a larger point is no growth, and neither is what the first boot takes once. "Memory a point" is the
-slope over the points of the second boot (least squares): the first boot has warmed everything up, so what still rises
-there is growth, and it would go on for as long as the run does. A bar in all for any number of points would hide a slow
-leak in a long run and fail a short one for what is taken once.
+The points are those of a whole run against the simulated engine: boots with the same sweep of {sweep} points, looked at
+where each ends, so that no larger point counts as growth. Memory is judged twice. "Taken once" is what the end of the
+first half of the boots holds over what the first boot ended with: a program's threads take it when a point or the
+end of a boot first needs it, and use it again. It depends on the largest point and not on the number of points: agent
+and controller carry all records of a point, the guardian carries none and so has a lower bar. "Memory a point" is the
+slope from boot to boot (least squares) after that half: what still rises there is growth, and would go on as long as
+the run does. One bar in all for any number of points would hide a slow leak behind what is taken once, or fail a short
+run for it.
+
+The controller works out the prompts of a whole sweep before the first point: what it holds depends on the requests of
+one boot and not on the number of boots.
 
 Beside a run, a guardian looks at its processes every 4 s and notes each process of the server once, in a line of some
 50 bytes.
@@ -98,7 +108,7 @@ class Bars:
         print(f"{'ok    ' if good else 'MISSED'} {what}: {value:.6g} {unit} (bar {bar:g})", flush=True)
 
     def write(self, page: Path, asked: str) -> None:
-        page.write_text(_PAGE.format(asked=asked, rows="\n".join(self.rows)))
+        page.write_text(_PAGE.format(asked=asked, sweep=len(SWEEP), rows="\n".join(self.rows)))
 
 
 # -- the lease
@@ -150,42 +160,43 @@ def lease(folder: Path, bars: Bars, hours: float) -> None:
 
 
 def points(folder: Path, bars: Bars, count: int) -> None:
-    """Two boots with the same sweep, looked at where each ends: what differs is growth and no larger point. The second
-    one is looked at on its way too: the first has warmed everything up, so that what still rises is growth."""
-    each = count // 2
+    """Boots with the same sweep, looked at where each ends: what differs is growth and no larger point."""
+    boots = max(4, count // len(SWEEP))
     with SshNode(folder / "sshd") as node:
         made = experiment(node, free_port(), arms={"plain": {}})
-        made["sweep"].update(concurrency=list(range(1, each + 1)), requests_per_slot=1, min_requests=1)
-        made["sweep"].update(output_tokens=2, repeats=2)
-        made["server"]["args"]["max-running-requests"] = each + 1
+        made["sweep"].update(concurrency=list(SWEEP), requests_per_slot=1, min_requests=1)
+        made["sweep"].update(output_tokens=2, repeats=boots)
+        made["server"]["args"]["max-running-requests"] = max(SWEEP) + 1
+        made["server"]["env"]["DYNSPEC_DEMO_LOAD_S"] = "0.1"
         place = Place(folder / "here")
         with place.start("run", place.write(made), "--json") as run:
-            run.wait_event("point", limit_s=3600, boot=1, index=each - 1)
-            (agent,), guardian = node.agent_pids()[:1], node.guardian_pid()
-            pids = {"controller": run.pid, "agent": agent, "guardian": guardian}
-            before = {name: Usage.of(pid) for name, pid in pids.items()}
-            looks = sorted({*range(0, each, LOOK_EVERY_POINTS), each - 1})
-            seen: dict[str, list[Usage]] = {name: [] for name in pids}
-            for index in looks:
-                run.wait_event("point", limit_s=3600, boot=2, index=index)
-                for name, pid in pids.items():
-                    seen[name].append(Usage.of(pid))
+            seen = list(looks(run, node, boots))
             done = run.wait(300)
         assert done.code in (0, 6), done.text
-        for name in pids:
-            told(name, bars, before[name], looks, seen[name])
+        for name in seen[0]:
+            tell(name, bars, [look[name] for look in seen])
         events = place.run_folder() / "events.jsonl"
-        bars.check("events.jsonl a point", events.stat().st_size / count / 1024, 8, "KiB")
+        bars.check("events.jsonl a point", events.stat().st_size / (boots * len(SWEEP)) / 1024, 8, "KiB")
 
 
-def told(name: str, bars: Bars, before: Usage, looks: list[int], seen: list[Usage]) -> None:
-    after, more_points = seen[-1], looks[-1] + 1
-    print(f"{name}, {more_points} points more: {before} -> {after}")
-    more_kib = after.memory_kib - before.memory_kib
-    bars.check(f"{name}, more memory, {more_points} points", more_kib, BOOT_KIB, "KiB")
-    slope, _ = linear_regression(looks, [usage.memory_kib for usage in seen])
-    bars.check(f"{name}, memory a point", slope, POINT_KIB, "KiB")
-    bars.check(f"{name}, more handles", after.handles - before.handles, HANDLES, "")
+def looks(run: Running, node: SshNode, boots: int) -> Iterator[dict[str, Usage]]:
+    """What each program holds where a boot ends, boot by boot."""
+    for boot in range(1, boots + 1):
+        run.wait_event("point", limit_s=600, boot=boot, index=len(SWEEP) - 1)
+        (agent,), guardian = node.agent_pids()[:1], node.guardian_pid()
+        pids = {"controller": run.pid, "agent": agent, "guardian": guardian}
+        yield {name: Usage.of(pid) for name, pid in pids.items()}
+
+
+def tell(name: str, bars: Bars, seen: list[Usage]) -> None:
+    print(f"{name}: {seen[0]} -> {seen[-1]}")
+    print("  KiB at the end of each boot:", *(usage.memory_kib for usage in seen))
+    warm = seen[int(len(seen) * WARM_SHARE) :]
+    bars.check(f"{name}, taken once", warm[0].memory_kib - seen[0].memory_kib, ONCE_KIB[name], "KiB")
+    points = [boot * len(SWEEP) for boot in range(len(warm))]
+    slope, _ = linear_regression(points, [usage.memory_kib for usage in warm])
+    bars.check(f"{name}, memory a point, {points[-1]} points", slope, POINT_KIB, "KiB")
+    bars.check(f"{name}, more handles", seen[-1].handles - seen[0].handles, HANDLES, "")
 
 
 # -- the folder
@@ -209,7 +220,7 @@ def stored(folder: Path, bars: Bars, count: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--hours", type=float, default=HOURS)
-    parser.add_argument("--points", type=int, default=120, help="points of the real run")
+    parser.add_argument("--points", type=int, default=800, help="points of the real run, in boots of 20")
     parser.add_argument("--stored", type=int, default=POINTS_AT_ALL, help="points of the folder")
     parser.add_argument("--page", type=Path, help="write what was measured as a page of the docs")
     asked = parser.parse_args()
