@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from orchestrator.analysis.gate import GateResult
 from orchestrator.model.experiment import Experiment, Prompts
@@ -91,14 +92,10 @@ def _workers(plan: Mapping[str, Any]) -> dict[str, str]:
 def _provenance(
     store: RunStore, facts: Mapping[str, Any], experiment: Experiment, plan: Mapping[str, Any]
 ) -> dict[str, str]:
-    tree, gpus = facts.get("tree") or {}, facts.get("gpus") or []
-    counts: dict[str, int] = {}
-    for gpu in gpus:
-        name = f"{gpu.get('name')} (driver {gpu.get('driver')})"
-        counts[name] = counts.get(name, 0) + 1
+    tree = facts.get("tree") or {}
     return {
         "model": str(experiment.server.args.get("model-path", "")),
-        "GPUs": ", ".join(f"{count} x {name}" for name, count in counts.items()) or _no_gpus(facts),
+        "GPUs": _gpus(facts, experiment.node.gpus),
         "tree": f"{tree.get('package')} {tree.get('version')} at {tree.get('path')}" if tree else _UNKNOWN,
         "interpreter": f"{tree.get('python')} ({tree.get('python_version')})" if tree else _UNKNOWN,
         "kernel": f"{facts.get('kernel', '')} on {facts.get('host', '')}" if facts else _UNKNOWN,
@@ -116,6 +113,19 @@ def _arm_provenance(plan: Mapping[str, Any], experiment: Experiment) -> dict[str
         **{f"patches of {arm}": ", ".join(names) for arm, names in patches.items() if names},
         **{f"mode of {arm}": mode for arm, mode in modes.items()},
     }
+
+
+def _gpus(facts: Mapping[str, Any], wanted: Literal["all"] | tuple[int, ...]) -> str:
+    """Those that the servers had; of a node with more, which ones."""
+    there = facts.get("gpus") or []
+    used = [gpu for gpu in there if wanted == "all" or gpu.get("index") in wanted]
+    counts = Counter(f"{gpu.get('name')} (driver {gpu.get('driver')})" for gpu in used)
+    if not counts:
+        return _no_gpus(facts)
+    words = ", ".join(f"{count} x {name}" for name, count in counts.items())
+    if len(used) == len(there):
+        return words
+    return f"{words}: {', '.join(str(gpu.get('index')) for gpu in used)} of the node's {len(there)}"
 
 
 def _no_gpus(facts: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from orchestrator.model.result import RunInfo
@@ -63,15 +64,20 @@ def _equality(item: dict[str, Any]) -> str:
     base, pairs = item["baseline_share"], item["pairs"]
     if not pairs:
         return f"Same text: {item['arm']} has no output in common with the baseline to compare."
-    beside = f"the baseline agrees with itself in {percent(base, signed=False)}"
-    if base is None:
-        beside = "the baseline ran in one boot, so its agreement with itself is unknown"
+    beside = "the baseline ran in one boot, so its agreement with itself is unknown"
+    if base is not None:
+        beside = f"the baseline agrees with itself in {_of_all(base)}"
     called = " This is less than noise explains." if item["differs"] else ""
     return (
         f"Same text: {item['arm']} gives the baseline's output in {round(item['share'] * pairs)} of "
-        f"{plural(pairs, 'comparison')} ({percent(item['share'], signed=False)}); "
+        f"{plural(pairs, 'comparison')} ({_of_all(item['share'])}); "
         f"{beside}.{called}"
     )
+
+
+def _of_all(share: float) -> str:
+    """A share in percent, rounded down: 279 of 280 are not 100%."""
+    return f"{math.floor(share * 1000) / 10:g}%"
 
 
 def latency_lines(summary: dict[str, Any]) -> list[str]:
