@@ -15,6 +15,10 @@ began=$SECONDS
 . tests/gpu/servers.sh
 work=$(mktemp -d)
 python3 tests/gpu/byte_tokenizer.py "$home/models/target"
+# The first sampled request of a server that speculates would wait a minute or two for this build, and all others with it.
+build_sampling() { "$PYTHON" -c 'from flashinfer.sampling import get_sampling_module as build; build()' >"$work/build.txt" 2>&1; }
+build_sampling &
+building=$!
 
 EACH="--chunked-prefill-size 128 --cuda-graph-bs 1 2 4 6 7 8 12 16 24 32 48 64 --enable-metrics ${MORE:-}"
 threshold="--speculative-disable-batch-threshold 6"
@@ -33,6 +37,7 @@ for name in $ONLY; do
     esac
 done
 
+wait "$building" || cat "$work/build.txt"
 all=plain,text,seeds,crossing
 declare -A phases=([small]=retract [small-v2]=retract [text]=$all [text-v2]=$all)
 declare -A probes

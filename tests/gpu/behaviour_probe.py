@@ -211,7 +211,7 @@ def wait_until(true: Callable[[], bool], limit_s: float) -> bool:
 
 def plain(probe: Probe, info: dict[str, Any]) -> None:
     with (ballast := Ballast(probe)):
-        probe.send(plain_requests())
+        probe.send(plain_requests(seeded=bool(info.get("enable_deterministic_inference"))))
         probe.send(chunked_requests())
         radix(probe)
         abort(probe)
