@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Callable, List, NamedTuple, Optional, Set
 
-from . import args, ending, holders, procs, release
+from . import args, ending, gpus, holders, procs, release
 from .gpus import Spawn
 from .holders import Holding
 from .procs import Identity
@@ -85,7 +85,7 @@ def _look(request: Request, spawn: Spawn) -> Holding:
 
 def allowed(request: Request, own: Set[Identity], holder: Message) -> bool:
     """Whether this process may be ended. One that is not visible from here, or above us, never is."""
-    if holder["start_time"] == 0 or holder["pid"] in procs.protected() or holder["kind"] == holders.GRAPHICS:
+    if holder["start_time"] == 0 or holder["pid"] in procs.protected() or holder["kind"] == gpus.GRAPHICS:
         return False
     if (holder["pid"], holder["start_time"]) in own or request.policy == "all":
         return True

@@ -9,11 +9,14 @@ import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from types import MappingProxyType
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional
 
 TOOL = "nvidia-smi"
 TOOL_TIMEOUT_S = 15.0
 DEVICES = "/dev/nvidia[0-9]*"
+GRAPHICS = "G"  # a display server; it never computes, never blocks and is never touched
+_DEVICE = re.compile(r"/dev/nvidia([0-9]{1,10})\Z")
 _MIB = re.compile(r"([0-9]+)\s*MiB\Z")
 _NUMBER = re.compile("[0-9]{1,10}\\Z")  # str.isdigit also takes digits that int does not
 _FIELD_LIMIT = 200
@@ -40,11 +43,15 @@ class GpuProcess(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """`problem` says why nothing could be read; then the lists are empty and mean nothing."""
+    """`problem` says why nothing could be read; then the lists are empty and mean nothing.
+
+    `minors`: the number in /dev/nvidiaN of a GPU, by uuid, where the tool tells it; it need not be the GPU's index.
+    """
 
     gpus: List[Gpu]
     processes: List[GpuProcess]
     problem: Optional[str] = None
+    minors: Mapping[str, int] = MappingProxyType({})
 
     def gpus_json(self) -> List[Dict[str, Any]]:
         return [dataclasses.asdict(gpu) for gpu in self.gpus]
@@ -68,14 +75,18 @@ def parse(text: str) -> Picture:
     driver = _word(root, "driver_version") or None
     gpus: List[Gpu] = []
     processes: List[GpuProcess] = []
+    minors: Dict[str, int] = {}
     for index, node in enumerate(root.findall("gpu")):
         gpu = _gpu(index, node, driver)
         gpus.append(gpu)
         processes += _processes(node, gpu)
+        minor = _word(node, "minor_number")
+        if _NUMBER.match(minor):
+            minors[gpu.uuid] = int(minor)
     attached = _word(root, "attached_gpus")
     if _NUMBER.match(attached) and int(attached) != len(gpus):
         raise Unreadable("it says {} GPUs and lists {}".format(attached, len(gpus)))
-    return Picture(gpus, processes)
+    return Picture(gpus, processes, minors=minors)
 
 
 def _gpu(index: int, node: ElementTree.Element, driver: Optional[str]) -> Gpu:
@@ -166,27 +177,35 @@ def _close_pipes(process: "subprocess.Popen[bytes]") -> None:
         pass  # stuck in the driver; it is reaped when it ends
 
 
-def device_holders(proc: str = "/proc") -> Dict[int, str]:
-    """Pids with an open GPU device: "fd" for one that computes (it has nvidia-uvm open), "G" for one that only looks
-    or draws. Processes of other users cannot be looked into without root; for those there is the tool."""
-    found: Dict[int, str] = {}
+class OpenDevices(NamedTuple):
+    """`kind`: "fd" for a process that computes (it has nvidia-uvm open), "G" for one that only looks or draws."""
+
+    kind: str
+    minors: FrozenSet[int]
+
+
+def device_holders(proc: str = "/proc") -> Dict[int, OpenDevices]:
+    """Pids with an open GPU device. Processes of other users cannot be looked into without root; for those there is
+    the tool."""
+    found: Dict[int, OpenDevices] = {}
     for name in os.listdir(proc):
         if name.isdigit():
-            kind = _device_kind(os.path.join(proc, name, "fd"))
-            if kind is not None:
-                found[int(name)] = kind
+            devices = _open_devices(os.path.join(proc, name, "fd"))
+            if devices is not None:
+                found[int(name)] = devices
     return found
 
 
-def _device_kind(folder: str) -> Optional[str]:
+def _open_devices(folder: str) -> Optional[OpenDevices]:
     try:
         links = {os.readlink(entry.path) for entry in os.scandir(folder)}
     except OSError:
         return None
-    return kind_of_links(links)
+    return devices_of_links(links)
 
 
-def kind_of_links(links: "set[str]") -> Optional[str]:
-    if not any(re.match(r"/dev/nvidia\d+\Z", link) for link in links):
+def devices_of_links(links: "set[str]") -> Optional[OpenDevices]:
+    minors = frozenset(int(match[1]) for match in map(_DEVICE.match, links) if match)
+    if not minors:
         return None
-    return "fd" if "/dev/nvidia-uvm" in links else "G"
+    return OpenDevices("fd" if "/dev/nvidia-uvm" in links else GRAPHICS, minors)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional, Set
 
 from . import gpus, procs
-from .gpus import Picture, Spawn
+from .gpus import GRAPHICS, OpenDevices, Picture, Spawn
 from .wire import Message
-
-GRAPHICS = "G"  # a display server; it never computes, never blocks and is never touched
 
 
 class Holding(NamedTuple):
@@ -22,12 +20,13 @@ class Holding(NamedTuple):
 
 
 def read(wanted: Optional[List[int]] = None, spawn: Spawn = subprocess.Popen) -> Holding:
-    """Processes on the wanted GPUs (None: all). A process whose GPU is not known counts for every GPU."""
+    """Processes on the wanted GPUs (None: all). Where the tool does not list a process, the devices that it has open
+    decide: a server opens them before it has memory there, and its first process never has any."""
     picture = gpus.read(spawn)
     return Holding(picture, facts(picture, gpus.device_holders(), wanted))
 
 
-def facts(picture: Picture, devices: Dict[int, str], wanted: Optional[List[int]]) -> List[Message]:
+def facts(picture: Picture, devices: Dict[int, OpenDevices], wanted: Optional[List[int]]) -> List[Message]:
     indices = {gpu.uuid: gpu.index for gpu in picture.gpus}
     found: Dict[int, Message] = {}
     elsewhere = set()
@@ -42,12 +41,23 @@ def facts(picture: Picture, devices: Dict[int, str], wanted: Optional[List[int]]
         found[process.pid] = procs.fact(process.pid, process.kind, process.gpu, process.memory_mib)
         if found[process.pid]["start_time"] == 0:  # not visible from here: the tool's own word has to do
             found[process.pid]["command"] = process.name
-    for pid, kind in devices.items():
+    minors = _minors(picture, wanted)
+    for pid, opened in devices.items():
+        if minors is not None and opened.minors.isdisjoint(minors):
+            continue
         if pid not in found and pid not in elsewhere and pid != os.getpid():
-            fact = procs.fact(pid, kind)
+            fact = procs.fact(pid, opened.kind)
             if fact["start_time"]:
                 found[pid] = fact
     return [found[pid] for pid in sorted(found)]
+
+
+def _minors(picture: Picture, wanted: Optional[List[int]]) -> Optional[Set[int]]:
+    """Device numbers of the wanted GPUs; None for all, and where one is not known."""
+    uuids = [gpu.uuid for gpu in picture.gpus if wanted is not None and gpu.index in wanted]
+    if not uuids or any(uuid not in picture.minors for uuid in uuids):
+        return None
+    return {picture.minors[uuid] for uuid in uuids}
 
 
 def _sum(left: Optional[int], right: Optional[int]) -> Optional[int]:

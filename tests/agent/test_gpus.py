@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.agent import free, gpus, holders, ports, procs, release
-from orchestrator.agent.gpus import Picture, Unreadable
+from orchestrator.agent.gpus import OpenDevices, Picture, Unreadable
 from orchestrator.agent.wire import AgentError
 from tests.agent.client import Client, Refused, alive, eventually
 from tests.agent.conftest import Node
@@ -87,9 +87,9 @@ def test_a_damaged_listing_is_read_or_refused_but_never_a_traceback(cut: int, ju
 
 
 def test_an_open_device_tells_computing_from_drawing() -> None:
-    assert gpus.kind_of_links({"/dev/nvidia0", "/dev/nvidia-uvm", "/dev/nvidiactl"}) == "fd"
-    assert gpus.kind_of_links({"/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-modeset"}) == "G"
-    assert gpus.kind_of_links({"/dev/nvidiactl", "/dev/null", "/dev/nvidia-caps/nvidia-cap1"}) is None
+    assert gpus.devices_of_links({"/dev/nvidia0", "/dev/nvidia-uvm", "/dev/nvidiactl"}) == ("fd", {0})
+    assert gpus.devices_of_links({"/dev/nvidia0", "/dev/nvidia12", "/dev/nvidia-modeset"}) == ("G", {0, 12})
+    assert gpus.devices_of_links({"/dev/nvidiactl", "/dev/null", "/dev/nvidia-caps/nvidia-cap1"}) is None
 
 
 def test_devices_are_found_in_the_descriptors_of_processes(tmp_path: Path) -> None:
@@ -98,13 +98,34 @@ def test_devices_are_found_in_the_descriptors_of_processes(tmp_path: Path) -> No
         folder.mkdir(parents=True)
         for number, link in enumerate(links):
             (folder / str(number)).symlink_to(link)
-    assert gpus.device_holders(str(tmp_path)) == {7: "fd", 9: "G"}
+    assert gpus.device_holders(str(tmp_path)) == {7: ("fd", {1}), 9: ("G", {0})}
+
+
+@pytest.mark.parametrize(
+    ("minors", "wanted", "holds"),
+    [
+        ({"GPU-0": 3, "GPU-1": 0}, [0], True),
+        ({"GPU-0": 3, "GPU-1": 0}, [1], False),
+        ({"GPU-0": 3, "GPU-1": 0}, [0, 1], True),
+        ({"GPU-0": 3, "GPU-1": 0}, None, True),
+        ({"GPU-0": 3}, [1], True),
+        ({}, [1], True),
+    ],
+    ids=["its GPU", "another GPU", "both", "all", "number not told", "no number told"],
+)
+def test_who_is_not_listed_holds_the_gpus_whose_devices_it_has_open(
+    minors: dict[str, int], wanted: list[int] | None, holds: bool
+) -> None:
+    cards = [gpus.Gpu(index, f"GPU-{index}", "H200", 1000, 0, None) for index in (0, 1)]
+    opened = {os.getppid(): OpenDevices("fd", frozenset([3]))}
+    found = holders.facts(Picture(cards, [], minors=minors), opened, wanted)
+    assert [fact["pid"] for fact in found] == ([os.getppid()] if holds else [])
 
 
 def test_a_process_on_two_gpus_is_one_holder_with_the_memory_of_both() -> None:
     both = [gpus.GpuProcess(os.getpid(), "C", f"GPU-{index}", 1000, "python3") for index in (0, 1)]
     cards = [gpus.Gpu(index, f"GPU-{index}", "Toy", 80000, 1000, None) for index in (0, 1)]
-    found = holders.facts(Picture(cards, both), {os.getpid(): "fd"}, None)
+    found = holders.facts(Picture(cards, both), {os.getpid(): OpenDevices("fd", frozenset([0]))}, None)
     assert [(fact["pid"], fact["memory_mib"]) for fact in found] == [(os.getpid(), 2000)]
     assert holders.facts(Picture(cards, both[:1]), {}, [1]) == []
 

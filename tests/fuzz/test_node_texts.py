@@ -90,4 +90,4 @@ def test_a_table_of_sockets_is_read_and_odd_lines_are_skipped(text: str, port: i
     )
 )
 def test_open_devices_are_told_apart_by_their_whole_name(links: set[str]) -> None:
-    assert (gpus.kind_of_links(links) is None) is ("/dev/nvidia0" not in links)
+    assert (gpus.devices_of_links(links) is None) is ("/dev/nvidia0" not in links)
