@@ -58,8 +58,8 @@ job() {
     native-short) run experiments/gpu/h200-native-0514.yaml --arm none --arm native "${one[@]}" ;;
     early) ${via:-} tests/gpu/named_early.sh "$gpu" 2>&1 | tee "$logs/named-early.txt" ;;
     behaviour) behaviour "$logs/behaviour" 300 DEVICES="$gpu" ;;
-    behaviour-tp2)
-        behaviour "$logs/behaviour-tp2" 260 DEVICES=0,1 NCCL_NVLS_ENABLE=0 ONLY="none v2 serial v1" \
+    tp2-behaviour)
+        behaviour "$logs/tp2-behaviour" 260 DEVICES=0,1 NCCL_NVLS_ENABLE=0 ONLY="none v2 serial v1" \
             MORE="--tp-size 2 --disable-custom-all-reduce"
         ;;
     tp2) run experiments/gpu/h200-tp2.yaml ;;
