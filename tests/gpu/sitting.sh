@@ -49,6 +49,7 @@ job() {
         run experiments/gpu/h200-straddle-steady.yaml --arm dynamic "${one[@]}"
         run experiments/gpu/h200-straddle.yaml --arm dynamic "${one[@]}"
         ;;
+    warm) run experiments/gpu/h200-straddle-steady.yaml --arm dynamic "${one[@]}" ;; # compiles what the 8B shape needs
     timing) run experiments/gpu/h200-timing.yaml "${one[@]}" ;;
     tax) run experiments/gpu/h200-tax.yaml "${one[@]}" ;;
     small) run experiments/h200-small.yaml "${one[@]}" ;;
