@@ -326,8 +326,11 @@ def test_it_is_detached_from_channel_session_and_ci_runner(node: Node) -> None:
     channel = {os.readlink(f"/proc/{client.process.pid}/fd/{number}") for number in "01"}
 
     def let_go() -> bool:  # a moment after it has answered through what it lets go
-        links = {entry.name: os.readlink(entry.path) for entry in os.scandir(f"/proc/{guardian}/fd")}
-        standard = [links[number] for number in "012"]
+        try:
+            links = {entry.name: os.readlink(entry.path) for entry in os.scandir(f"/proc/{guardian}/fd")}
+        except FileNotFoundError:
+            return False
+        standard = [links.get(number) for number in "012"]
         return standard == ["/dev/null", str(log), str(log)] and not channel & set(links.values())
 
     eventually(let_go)  # the SSH channel must not stay open for the guardian's sake

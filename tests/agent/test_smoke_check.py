@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import py_compile
 import sys
 import time
 from pathlib import Path
@@ -69,6 +70,23 @@ def test_untouched_neighbours_are_the_real_ones(node: Node, client: Client) -> N
     node.worker.write_bytes(b"VALUE = 41\n")
     text = b"from toy.sub.worker import VALUE\nassert VALUE == 41\nimport toy\nassert toy.__version__ == '1.2.3'\n"
     assert one_import(node, client, text)["state"] == "loaded"
+
+
+def test_bytecode_of_untouched_neighbours_is_used_and_that_of_a_touched_file_is_not(
+    node: Node, client: Client
+) -> None:
+    neighbour = node.package / "sub" / "neighbour.py"
+    neighbour.write_text("FROM = 'bytecode'\n")
+    py_compile.compile(str(neighbour))
+    stamp = neighbour.stat()
+    neighbour.write_text("FROM = 'a source'\n")  # of the same size and time: Python takes the bytecode
+    os.utime(neighbour, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    py_compile.compile(str(node.package / "sub" / "worker.py"))
+    before = inodes(node)
+    text = b"from toy.sub import neighbour\nassert neighbour.FROM == 'bytecode'\n"
+    loaded = smoke(node, client, {"sub/worker.py": text}, ["toy.sub.worker"])["imports"][0]
+    assert (loaded["state"], loaded["sha256"]) == ("loaded", sha(text)), loaded
+    assert inodes(node) == before
 
 
 def test_a_syntax_error_names_file_and_line(node: Node, client: Client) -> None:
