@@ -1,8 +1,8 @@
 """The smoke check: the patched files in an overlay that no live server sees, compiled and imported there.
 
 The overlay is a folder of links into the real package, with real folders only along the way to the touched files;
-beside these, the bytecode of untouched files is linked file by file. Nothing writes bytecode, and Python would put a new
-file in a link's place, so nothing is ever written through one.
+beside these, the bytecode of untouched files is linked file by file. Nothing writes bytecode, and Python would
+put a new file in a link's place, so nothing is ever written through one.
 """
 
 from __future__ import annotations
