@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from orchestrator.model.result import PointResult, RunInfo
 from orchestrator.records.begun import begun_experiment
 from orchestrator.records.summary import make_summary
 from orchestrator.report import html, markdown, terminal
-from orchestrator.report.answer import supporting
+from orchestrator.report.answer import answer, supporting
 from orchestrator.store import RunStore
 from tests.report.example_runs import ARMS
 from tests.run_folders import write_run
@@ -107,6 +108,48 @@ def test_every_report_says_what_was_found():
         assert "+10% output tokens/s, -10% median time per output token" in text
         assert "which never switches, 2.50: -20%" in text
         assert "Around 3 resumes in the log of dynamic the accept length is 1.50" in text
+
+
+def first_sentence(**changes) -> str:
+    return answer(stepped(**changes), RunInfo())
+
+
+def test_the_first_sentence_of_a_stepping_load_is_what_the_steps_cost():
+    assert first_sentence(steady=steady()) == (
+        "Under steps between 4 and 8 requests in flight dynamic gives 1100 tokens/s, -8.3% against the time-weighted "
+        "mean of the two steady loads (1200; boots of two runs, so an estimate without an interval), more than 3% "
+        "short of it: a step every 1 s, 50% of the time above 4 and 0.98 transitions per second."
+    )
+
+
+def test_without_steady_loads_it_is_set_against_the_other_arms_and_says_what_is_unknown():
+    text = first_sentence()
+    assert (
+        "1100 tokens/s, +10% against baseline (an estimate from 1 boot an arm) and +4.8% against eagle3"
+        in text
+    )
+    assert "unknown without a run of steady load at 4 and at 8 beside it" in text
+
+
+def test_boots_under_steps_give_the_rate_and_the_comparison_an_interval():
+    points = [
+        replace(measured(arm, 8, {**metrics, "output_tps": metrics["output_tps"] + boot}), boot=boot)
+        for arm, metrics in STEPPED.items()
+        for boot in (1, 2, 3)
+    ]
+    text = answer(summarise(points, arms=ARMS, stepping=Stepping(4, 4, 8, 2.0)), RunInfo())
+    assert "dynamic gives 1102 tokens/s (±0.2%), +10% against baseline (95% interval +9.7% to +10%)" in text
+
+
+def test_where_no_switching_arm_has_a_rate_the_first_sentence_is_that_of_any_run():
+    spoiled = [
+        measured(
+            arm, 8, metrics, valid=arm != "dynamic", reasons=("client_bound: late",) * (arm == "dynamic")
+        )
+        for arm, metrics in STEPPED.items()
+    ]
+    text = answer(summarise(spoiled, arms=ARMS, stepping=Stepping(4, 4, 8, 2.0)), RunInfo())
+    assert text.startswith("No verdict from one server boot an arm; speculation seems to pay")
 
 
 def test_retracted_requests_are_a_note_that_names_the_boots():

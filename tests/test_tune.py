@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
+from orchestrator.analysis.summary import summarise
 from orchestrator.analysis.tune import PLAIN, SPECULATING, tuned
 from orchestrator.cli.tune import answer_lines
 from orchestrator.config import load_experiment
 from orchestrator.errors import UsageError
 from orchestrator.model.experiment import Arm
-from orchestrator.model.result import PointResult
+from orchestrator.model.result import PointResult, RunInfo
 from orchestrator.native_adaptive import captured_batch_sizes
+from orchestrator.report.answer import answer
 from orchestrator.runner.tuning import tuned_json, tuning_overrides, undecided, without_own_notes
 
 SWEEP = (1, 4, 16, 64)
@@ -48,6 +51,25 @@ def test_a_crossing_becomes_a_threshold_with_its_interval_and_configuration():
     )
     assert undecided(found) is None
     assert lines[-1].startswith('{"1": {"candidate_steps": [3]}')
+
+
+@pytest.mark.parametrize(
+    ("gains", "says"),
+    [
+        ([1.8, 1.4, 1.1, 0.7], "Threshold {0.threshold} (95% interval {0.low} to {0.high}): up to there"),
+        ([0.9, 0.8, 0.7, 0.6], "Never speculate: no measured concurrency gains"),
+        ([1.8, 1.4, 1.3, 1.2], "Always speculate: no measured concurrency loses"),
+        ([1.0, 1.0, 1.0, 1.0], "No threshold: "),
+    ],
+)
+def test_the_report_of_the_run_itself_begins_with_the_answer(gains, says):
+    arms = [
+        replace(ARM, name=name, args={**ARM.args, "speculative-algorithm": "EAGLE3"})
+        for name in (SPECULATING, PLAIN)
+    ]
+    summary = summarise(points(gains), arms=arms, shared=[{SPECULATING, PLAIN}])
+    found = tuned(points(gains), arms[0], "output_tps").recommendation
+    assert answer(summary, RunInfo()).startswith(says.format(found))
 
 
 def test_the_native_configuration_of_a_threshold_is_ready_and_says_where_it_has_to_differ():

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.analysis import stats
+from orchestrator.analysis.stats import Contrast
 from orchestrator.analysis.study import Study
 from orchestrator.analysis.switching import ResumePenalty, straddle
 from orchestrator.model.result import ArmSummary, PointResult, PointSummary
@@ -120,15 +121,17 @@ def _against_arms(study: Study, name: str, floor: float) -> list[dict[str, Any]]
         for metric in COMPARED:
             compared = study.compare(name, other, metric, floor)
             if compared is not None and compared.headline is not None:
-                head = compared.headline
-                entry[metric] = {
-                    "verdict": compared.call,
-                    "change": head.ratio - 1,
-                    "n": min(head.n_a, head.n_b),
-                }
+                entry[metric] = {"verdict": compared.call, **_change(compared.headline)}
         if entry:
             found.append({"arm": other, **entry})
     return found
+
+
+def _change(head: Contrast) -> dict[str, Any]:
+    """As shares: 0.05 = 5 % more. Without the ends of the interval where one boot has none."""
+    ends = {"low": head.low, "high": head.high}
+    shares = {key: end - 1 for key, end in ends.items() if end is not None}
+    return {"change": head.ratio - 1, **shares, "n": min(head.n_a, head.n_b)}
 
 
 def _resumes(load: Stepping, study: Study, name: str, point: PointSummary) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from orchestrator.analysis.stats import Contrast
 from orchestrator.analysis.stepping import Stepping, stepping_json
 from orchestrator.analysis.study import Study, ThresholdCost
 from orchestrator.analysis.switching import Part
+from orchestrator.analysis.tune import PLAIN, SPECULATING, tuned
 from orchestrator.analysis.verdict import Comparison, noise_floor
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import ArmSummary, Interval, PointResult, PointSummary
@@ -74,7 +75,15 @@ def summarise(
             if count
         ],
         "recommendation": advice and asdict(advice),
+        "tune": _tune_json(points, arms, metric),
     }
+
+
+def _tune_json(points: Sequence[PointResult], arms: Sequence[Arm], metric: str) -> dict[str, Any] | None:
+    """What `dynspec tune` answers; None for the arms of any other run."""
+    if [arm.name for arm in arms] != [SPECULATING, PLAIN]:
+        return None
+    return asdict(tuned(points, arms[0], metric).recommendation)
 
 
 def unclaimable(summary: Mapping[str, Any]) -> tuple[str, ...]:

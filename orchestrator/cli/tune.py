@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 _NOTHING: list[str] = []
 _CALLS = {"better": "faster", "worse": "slower", "inconclusive": "not told apart"}
+_THEN = {
+    "off": ". Leave the speculative arguments out; that saves the draft's memory too",
+    "on": ". No threshold is needed",
+}
 LEAST_BLOCKS = 2  # one says nothing about noise
 
 
@@ -86,21 +90,14 @@ def tune(
 
 def answer_lines(found: Tuned) -> list[str]:
     """The answer first, then its evidence, then what to write where."""
-    return [*_answer(found), "", *_evidence(found), *_use(found)]
+    return [_answer(found), "", *_evidence(found), *_use(found)]
 
 
-def _answer(found: Tuned) -> list[str]:
-    advice = found.recommendation
-    if advice.advice == "off":
-        return [
-            f"never speculate: {advice.why}. Leave the speculative arguments out; that saves the draft's memory too"
-        ]
-    if advice.advice == "on":
-        return [f"always speculate: {advice.why}. No threshold is needed"]
-    if advice.advice == "none":
-        return [f"no threshold: {advice.why}"]
-    between = "" if advice.low is None else f" (95% interval {advice.low} to {advice.high})"
-    return [f"threshold {advice.threshold}{between}: {advice.why}"]
+def _answer(found: Tuned) -> str:
+    from orchestrator.report.questions import tune_words
+
+    lead, why = tune_words(asdict(found.recommendation))
+    return f"{lead[0].lower()}{lead[1:]}: {why}{_THEN.get(found.recommendation.advice, '')}"
 
 
 def _evidence(found: Tuned) -> list[str]:

@@ -1,5 +1,7 @@
 """The first sentence of every report: should speculation be off, and when? Then what supports it. Pure.
 
+Runs that ask something else have their answers in `questions.py`.
+
 Everything is said from `summary.json`; what was not tested is called an estimate, never a result.
 """
 
@@ -11,6 +13,7 @@ from orchestrator.model.result import RunInfo
 from orchestrator.report.comparisons import drift_line, loss_lines, power_lines, twin_line, verdict_line
 from orchestrator.report.costs import advice_lines, cost_lines, latency_lines, load_lines
 from orchestrator.report.lost import lost, lost_records, uncounted
+from orchestrator.report.questions import one_arm_answer, stepping_answer, tune_answer
 from orchestrator.report.stepping import retraction_lines, stepping_lines
 from orchestrator.report.text import concurrency, levels, listed, percent
 
@@ -23,7 +26,7 @@ SIMULATED = (
 
 
 def answer(summary: Summary, info: RunInfo) -> str:
-    """One plain sentence, from the strongest arm with speculation that never switches off."""
+    """One plain sentence, for most runs from the strongest arm with speculation that never switches off."""
     lead, rest = lead_and_rest(summary, info)
     return f"{lead}: {rest}." if rest else f"{lead}."
 
@@ -31,10 +34,10 @@ def answer(summary: Summary, info: RunInfo) -> str:
 def lead_and_rest(summary: Summary, info: RunInfo) -> tuple[str, str]:
     """The answer in two parts, for a title and a line below it; the second may be empty."""
     main = main_crossover(summary)
-    if main is None:
-        lead, rest = _without_crossover(summary, info)
-    else:
-        lead, rest = _spoiled(summary, main) or _with_uncounted(summary, main)
+    found = stepping_answer(summary)
+    if found is None and main is not None:
+        found = _spoiled(summary, main) or _with_uncounted(summary, main)
+    lead, rest = found or _without_crossover(summary, info)
     return (f"Simulated run: {lead[0].lower()}{lead[1:]}" if info.simulated else lead), rest
 
 
@@ -262,13 +265,15 @@ _SENTENCES = {
 def _without_crossover(summary: Summary, info: RunInfo) -> tuple[str, str]:
     parts = summary["roles"]
     speculating = [*parts["static"], *parts["dynamic"]]
-    if info.failures and not _any_valid(summary, speculating):
+    if info.failures and not _any_valid(summary, speculating or list(summary["arms"])):
         card = info.failures[0]
         at = f" at concurrency {card.concurrency}" if card.concurrency else ""
         return f"No verdict, {card.arm} failed{at}", card.title
     pair = [*speculating, *([parts["baseline"]] if parts["baseline"] else [])]
     if records := lost_records(summary, info, pair):
         return f"No verdict, the records of {listed(records)} are lost", "the notes below name each loss"
+    if found := tune_answer(summary) or one_arm_answer(summary):
+        return found
     gone = lost(summary, pair)
     if speculating and parts["baseline"] is not None and gone is not None:
         left = "no point is left that is valid both with and without speculation"

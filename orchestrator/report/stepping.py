@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.report.text import listed, number, percent, plural
+from orchestrator.report.text import listed, number, percent, percent_range, plural
 
 _METRICS = (
     ("output_tps", "output tokens/s"),
     ("tpot_p50", "median time per output token"),
     ("e2e_p50", "median time per request"),
 )
-_BELOW = {"collapse": ", below even the slower of the two", "cost": ", more than 3% short of it"}
+MADE_OF_TWO_RUNS = "boots of two runs, so an estimate without an interval"
+BELOW = {"collapse": ", below even the slower of the two", "cost": ", more than 3% short of it"}
 
 
 def stepping_lines(summary: dict[str, Any]) -> list[str]:
@@ -50,20 +51,25 @@ def _time_line(load: dict[str, Any], arm: dict[str, Any]) -> str:
 
 def _steady_line(load: dict[str, Any], arm: dict[str, Any]) -> str:
     steady = arm["steady"]
-    change = f"{percent(steady['change'])}{_BELOW.get(steady['verdict'], '')}"
+    change = f"{percent(steady['change'])}{BELOW.get(steady['verdict'], '')}"
     return (
         f"Steps against steady load: {arm['arm']} gives {number(arm['output_tps'])} tokens/s, and the mean of steady "
         f"{load['low']} ({number(steady['low_tps'])}) and {load['high']} ({number(steady['high_tps'])}) by the time on "
         f"each side is {number(steady['expected_tps'])}: {change}. "
-        f"Steady loads of run {load['steady_run']}; boots of two runs, so an estimate without an interval."
+        f"Steady loads of run {load['steady_run']}; {MADE_OF_TWO_RUNS}."
     )
 
 
 def _against_line(name: str, other: dict[str, Any]) -> str:
-    parts = [f"{percent(other[key]['change'])} {words}" for key, words in _METRICS if key in other]
+    parts = [f"{_change(other[key])} {words}" for key, words in _METRICS if key in other]
     boots = min(other[key]["n"] for key, _ in _METRICS if key in other)
     sure = "an estimate from 1 boot an arm" if boots < 2 else plural(boots, "boot") + " an arm"
     return f"Under the same steps {name} has {listed(parts)} against {other['arm']} ({sure})."
+
+
+def _change(told: dict[str, Any]) -> str:
+    spread = percent_range(told.get("low"), told.get("high"))
+    return percent(told["change"]) + (f" ({spread})" if spread else "")
 
 
 def _resume_lines(arm: dict[str, Any]) -> list[str]:

@@ -36,6 +36,7 @@ def test_one_boot_gives_an_answer_with_its_evidence(node: SshNode, place: Place)
     folder = place.run_folder()
     assert [event["event"] for event in done.events].count("started") == 1
     assert json.loads((folder / "tune.json").read_text())["tune"]["changes"] == told[0]["changes"]
+    assert json.loads((folder / "summary.json").read_text())["tune"] == told[0]["recommendation"]
     assert {change["concurrency"] for change in told[0]["changes"]} <= {1, 4}  # a busy machine may spoil some
     assert (done.code == 6) == (told[0]["recommendation"]["advice"] == "none")
     for meta in folder.rglob("point-*.meta.json"):

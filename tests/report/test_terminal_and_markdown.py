@@ -10,6 +10,7 @@ from orchestrator.analysis.summary import summarise
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import RunInfo
 from orchestrator.report import html, junit, markdown, terminal
+from orchestrator.report.answer import answer
 from orchestrator.report.tables import build
 from tests.report.example_runs import ARMS, CARD, INFO, SWEEP, points, rate, summary
 
@@ -264,15 +265,35 @@ def test_a_simulated_run_says_so_in_the_first_sentence():
 
 
 def test_a_run_without_baseline_says_what_is_missing():
-    arms = ARMS[1:2]
+    arms = ARMS[1:]
     text = terminal.to_text(summarise(points(arms=arms), arms=arms), RunInfo(), width=500)
     assert text.startswith("No verdict on speculation: no arm without speculation was measured")
 
 
 def test_a_run_without_speculation_says_so():
-    arms = ARMS[:1]
-    text = terminal.to_text(summarise(points(arms=arms), arms=arms), RunInfo(), width=500)
+    arms = (ARMS[0], Arm("other", {"schedule-policy": "fcfs"}, {}))
+    shown = summarise(points(arms=arms, rates=lambda arm, c: rate("baseline", c)), arms=arms)
+    text = terminal.to_text(shown, RunInfo(), width=500)
     assert text.startswith("No verdict on speculation: no arm of this run speculates.")
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_a_run_of_one_arm_says_what_was_measured_instead_of_a_missing_verdict(arm):
+    text = answer(summarise(points(boots=1, noise=0, arms=(arm,)), arms=(arm,)), RunInfo())
+    first, last = (f"{rate(arm.name, level):.0f}" for level in (SWEEP[0], SWEEP[-1]))
+    assert text == (
+        f"One arm, no comparison: {arm.name} gives {first} output tokens/s at concurrency 1 up to {last} at 70."
+    )
+
+
+def test_a_run_of_one_arm_names_what_does_not_count_of_it_and_its_interval_over_boots():
+    arm, bad = ARMS[:1], {("baseline", level): ("client_bound: late",) for level in SWEEP[1:]}
+    some = answer(summarise(points(arms=arm, invalid=bad), arms=arm), RunInfo())
+    assert some.startswith("One arm, no comparison: baseline gives 1")
+    assert "%) output tokens/s at concurrency 1; 2, 5, 10, 30 and 70 do not count (client_bound)." in some
+    bad["baseline", SWEEP[0]] = ("client_bound: late",)
+    none = answer(summarise(points(arms=arm, invalid=bad), arms=arm), RunInfo())
+    assert none.startswith("No number counts, the machine that makes the load was too busy: 18 of 18 ")
 
 
 def test_a_crash_before_any_valid_point_is_the_answer():
