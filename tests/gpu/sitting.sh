@@ -105,9 +105,12 @@ pack() {
 }
 trap pack EXIT
 
-jobs_of "$((gpus - 1))" $second &
-lane=$!
-if [ "$gpus" -lt 2 ]; then wait "$lane" || told "a job of GPU 1 failed"; fi
-jobs_of 0 $first
-wait "$lane" || told "a job of GPU 1 failed"
-if [ "$gpus" -ge 2 ]; then jobs_of 0,1 $both; fi
+if [ "$gpus" -ge 2 ]; then
+    jobs_of 1 $second &
+    lane=$!
+    jobs_of 0 $first
+    wait "$lane" || told "a job of GPU 1 failed"
+    jobs_of 0,1 $both
+else
+    jobs_of 0 $first $second
+fi
