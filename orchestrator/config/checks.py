@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from orchestrator.config.kinds import nearest
 from orchestrator.config.tree import Problem, Problems, TreeNode, made_by_preset, owner, place
 from orchestrator.model.experiment import Arm, Node, Prompts, Server, Sweep
+from orchestrator.model.path_flags import read_by
 from orchestrator.model.speculation import (
     DRAFT_SYNC_FLAG,
     LEAST,
@@ -73,6 +74,7 @@ def _arm_faults(
     if server.module == SGLANG and not spelling:
         yield from _sglang_faults(arm)
         yield from _range_faults(arm)
+        yield from _home_faults(arm)
 
 
 def _unfilled(arm: Arm) -> Iterator[Fault]:
@@ -141,6 +143,15 @@ def _range_faults(arm: Arm) -> Iterator[Fault]:
     for flag in (DRAFT_SYNC_FLAG, SWITCH_FLAG):
         if arm.args.get(flag) and THRESHOLD_FLAG not in arm.args:
             yield ("args", flag), f"needs {THRESHOLD_FLAG}; the server would end without it"
+
+
+def _home_faults(arm: Arm) -> Iterator[Fault]:
+    """The server is started without a shell, and SGLang reads these paths as they are: by its source 0.5.8 to 0.5.23,
+    where only the expert packs of the last one look for a home folder."""
+    for flag, path in read_by(arm):
+        if path.startswith("~"):
+            text = f"no shell and no SGLang replaces the `~` of `{path}`; write the whole path on the node"
+            yield ("args", flag), text
 
 
 def _idle_flags(arm: Arm) -> Iterator[Fault]:

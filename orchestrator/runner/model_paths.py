@@ -7,22 +7,7 @@ from collections.abc import Iterable, Iterator
 from orchestrator.errors import DoesNotFit
 from orchestrator.model.experiment import Arm, Experiment
 from orchestrator.model.facts import Facts
-
-# Flags of SGLang that read what lies there; others write to their path, or mean no file by it.
-_READ = (
-    "model-path",
-    "model",
-    "tokenizer-path",
-    "speculative-draft-model-path",
-    "speculative-draft-model",
-    "speculative-token-map",
-    "speculative-adaptive-config",
-    "lora-paths",
-    "chat-template",
-    "completion-template",
-    "quantization-param-path",
-    "config",
-)
+from orchestrator.model.path_flags import read_by
 
 
 def named_paths(experiment: Experiment) -> tuple[str, ...]:
@@ -54,9 +39,4 @@ def require_paths(arms: Iterable[Arm], facts: Facts) -> None:
 
 
 def _named(arm: Arm) -> Iterator[tuple[str, str]]:
-    for flag in _READ:
-        value = arm.args.get(flag)
-        for item in value if isinstance(value, tuple) else (value,):
-            path = str(item).rpartition("=")[2] if flag == "lora-paths" else item  # `name=/path`
-            if isinstance(path, str) and path.startswith("/"):
-                yield flag, path
+    return ((flag, path) for flag, path in read_by(arm) if path.startswith("/"))
