@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,7 +39,6 @@ def compare(
     """
     from orchestrator.analysis.compare import compare_runs, require_like, require_something
     from orchestrator.cli.compare_text import comparison_json, comparison_lines
-    from orchestrator.records.begun import begun_experiment
     from orchestrator.records.gating import cut_short, setup_of_run
     from orchestrator.records.summary import make_summary
     from orchestrator.store import RunStore
@@ -49,7 +49,7 @@ def compare(
         raise UsageError(
             f"{run_a} and {run_b} are one run, which is like itself", help="name two runs: RUN_A RUN_B"
         )
-    begun = [begun_experiment(store) for store in stores]
+    begun = [_begun(store) for store in stores]
     sums = [make_summary(store, experiment) for store, experiment in zip(stores, begun, strict=True)]
     setups = [setup_of_run(*item) for item in zip(stores, begun, sums, strict=True)]
     found = compare_runs(sums[0], sums[1], (setups[0], setups[1]), metric=name)
@@ -95,15 +95,24 @@ def gate(
     """
     if accept and (against or metric or max_drop) is not None:
         raise UsageError("--accept compares nothing: it goes with neither --against, --metric nor --max-drop")
-    from orchestrator.records.begun import begun_experiment
     from orchestrator.records.gating import require_finished
     from orchestrator.store import RunStore
 
     store = RunStore.open(results, run)
     require_finished(store)
-    experiment = begun_experiment(store)
+    experiment = _begun(store)
     rule = _rule(experiment, against, metric, max_drop)
     return _accept(store, experiment, as_json) if accept else _gate(store, experiment, rule, as_json)
+
+
+def _begun(store: RunStore) -> Experiment:
+    """The experiment of a run; rules of today that it breaks are told, and refuse nothing."""
+    from orchestrator.records.begun import begun, newer_rules
+
+    checked = begun(store)
+    for text in newer_rules(checked):
+        print(f"dynspec: note: {store.run_id}: {text}", file=sys.stderr)
+    return checked.experiment
 
 
 def _gate(store: RunStore, experiment: Experiment, rule: Gate, as_json: bool) -> int:

@@ -34,7 +34,7 @@ def report(
 
     summary.json, summary.csv, bench_serving.jsonl and the experiment's report formats are written always.
     """
-    from orchestrator.records.begun import begun_experiment
+    from orchestrator.records.begun import begun, newer_rules
     from orchestrator.records.results import write_reports
     from orchestrator.report import markdown
     from orchestrator.store import RunStore
@@ -42,7 +42,10 @@ def report(
     store = RunStore.open(results, run)
     asked = [name for name, wanted in (("html", html), ("md", md), ("junit", junit)) if wanted]
     refused: list[OSError] = []
-    summary, info = write_reports(store, begun_experiment(store), formats=asked, unwritten=refused.append)
+    checked = begun(store)
+    summary, info = write_reports(
+        store, checked.experiment, formats=asked, unwritten=refused.append, notes=newer_rules(checked)
+    )
     if as_json:
         print(json.dumps(summary))
     elif md:

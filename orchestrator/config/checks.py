@@ -33,13 +33,13 @@ def check_node(node: Node, root: TreeNode, problems: Problems) -> None:
     """An interpreter was filled in; `free` and `free_list` must agree."""
     if node.python.startswith(PLACEHOLDER):
         text = f"`{node.python}` only keeps the place; write the interpreter that serves on the node"
-        problems.add(place(root, "node", "python"), "node.python", text)
+        problems.rule(place(root, "node", "python"), "node.python", text)
     if node.free == "listed" and not node.free_list:
         text = "listed needs free_list: [{user: alice, command: sglang}]"
-        problems.add(place(root, "node", "free"), "node.free", text)
+        problems.rule(place(root, "node", "free"), "node.free", text)
     if node.free_list and node.free != "listed":
         text = f"has no effect with free: {node.free}; write free: listed"
-        problems.add(place(root, "node", "free_list"), "node.free_list", text)
+        problems.rule(place(root, "node", "free_list"), "node.free_list", text)
 
 
 def check_arms(
@@ -54,7 +54,7 @@ def check_arms(
     for arm in arms:
         for keys, text in _arm_faults(arm, server, node, patches):
             path = owner(root, arm.name, *keys)
-            problems.add(place(root, *path), ".".join(path), text)
+            problems.rule(place(root, *path), ".".join(path), text)
 
 
 Fault = tuple[tuple[str, ...], str]  # keys below the arm, and what is wrong
@@ -169,7 +169,7 @@ def check_sweep(sweep: Sweep, arms: Iterable[Arm], root: TreeNode, problems: Pro
     """Prompts, endpoint and tokenizer must go together."""
     if sweep.prompts.source == "input_ids" and sweep.endpoint != "generate":
         text = "token ids can only be sent to /generate; write endpoint: generate"
-        problems.add(place(root, "sweep", "endpoint"), "sweep.endpoint", text)
+        problems.rule(place(root, "sweep", "endpoint"), "sweep.endpoint", text)
     if sweep.prompts.source == "input_ids":
         return
     for arm in arms:
@@ -177,7 +177,7 @@ def check_sweep(sweep: Sweep, arms: Iterable[Arm], root: TreeNode, problems: Pro
             text = (
                 "a server with skip-tokenizer-init takes token ids only; write {source: input_ids, vocab: N}"
             )
-            problems.add(place(root, "sweep", "prompts"), "sweep.prompts", text)
+            problems.rule(place(root, "sweep", "prompts"), "sweep.prompts", text)
 
 
 def warnings(

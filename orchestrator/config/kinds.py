@@ -103,8 +103,7 @@ class Text:
             problems.add(node.where, path, f"empty where {self.what} is wanted")
             return BAD
         if fault := too_long(value, self.longest):
-            problems.add(node.where, path, fault)
-            return BAD
+            return value if problems.rule(node.where, path, fault) else BAD
         if self.pattern and not re.fullmatch(self.pattern, value):
             return wrong(node, path, problems, self.what, self.pattern_words)
         return value
@@ -174,8 +173,8 @@ class Whole:
         if self.low == self.high and value != self.low:
             return wrong(node, path, problems, self.what)
         if not self.low <= value <= self.high:
-            problems.add(node.where, path, f"{value} is outside {self.low} to {self.high}")
-            return BAD
+            allowed = problems.rule(node.where, path, f"{value} is outside {self.low} to {self.high}")
+            return value if allowed else BAD
         return value
 
     def schema(self) -> Json:
@@ -199,8 +198,8 @@ class Real:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return wrong(node, path, problems, "a number")
         if not self.low <= value <= self.high:
-            problems.add(node.where, path, f"{value} is outside {self.low:g} to {self.high:g}")
-            return BAD
+            allowed = problems.rule(node.where, path, f"{value} is outside {self.low:g} to {self.high:g}")
+            return float(value) if allowed else BAD
         return float(value)
 
     def schema(self) -> Json:
@@ -227,8 +226,9 @@ class ListOf:
             return BAD
         for index, value in enumerate(values):
             if self.unique and value in values[:index]:
-                problems.add(node.items[index].where, f"{path}[{index}]", f"`{value}` stands here twice")
-                return BAD
+                where = node.items[index].where
+                if not problems.rule(where, f"{path}[{index}]", f"`{value}` stands here twice"):
+                    return BAD
         return tuple(values)
 
     def schema(self) -> Json:

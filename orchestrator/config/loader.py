@@ -31,10 +31,14 @@ from orchestrator.model.experiment import Experiment, Sweep
 
 @dataclass(frozen=True)
 class Checked:
-    """A checked experiment, and what runs but may not mean what its author thinks."""
+    """A checked experiment, and what runs but may not mean what its author thinks.
+
+    `broken`: rules of today that the experiment of a begun run breaks, a line each.
+    """
 
     experiment: Experiment
     warnings: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
 
 
 def load_experiment(
@@ -52,7 +56,27 @@ def load_experiment(
     add. Raises ExperimentError with
     one line per problem. `Experiment.source` is YAML that means the same, overrides included.
     """
-    problems = Problems()
+    return _load(text, name, overrides, patches, flags, lacking, Problems())
+
+
+def load_begun(text: str, *, name: str) -> Checked:
+    """The same for the experiment of a run that was begun: rules that are newer than it refuse nothing.
+
+    Raises ExperimentError where a value cannot be read, or one is missing without which nothing can be said.
+    """
+    problems = Problems(ran=True)
+    return replace(_load(text, name, (), None, (), (), problems), broken=problems.broken_lines())
+
+
+def _load(
+    text: str,
+    name: str,
+    overrides: Sequence[str],
+    patches: Collection[str] | None,
+    flags: Collection[str],
+    lacking: tuple[Lacking, ...],
+    problems: Problems,
+) -> Checked:
     root = _root(text, name, problems)
     if root is None:
         raise _error(problems, name)
@@ -116,7 +140,7 @@ def _refuse_secrets(node: TreeNode, path: str, problems: Problems) -> None:
     """Anything that looks like a token, wherever it stands. `args` and `env` have their own check and advice."""
     if isinstance(node, ScalarNode):
         if secret_value(node.text):
-            problems.add(
+            problems.rule(
                 node.where, path, "looks like a secret; secrets are referred to in env, by {from_env: NAME}"
             )
         return

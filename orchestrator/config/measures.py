@@ -42,8 +42,7 @@ class Measure:
         if amount is None:
             return wrong(node, path, problems, wanted)
         if not self.low <= amount <= self.high:
-            problems.add(node.where, path, f"`{value}`: {self._range()} is wanted")
-            return BAD
+            return amount if problems.rule(node.where, path, f"`{value}`: {self._range()} is wanted") else BAD
         return amount
 
     def _range(self) -> str:

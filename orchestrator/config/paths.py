@@ -43,8 +43,7 @@ class NodePath:
         text = (
             f"`{shorten(value)}` is relative, and to nothing that is known on the node; write /... or ~/..."
         )
-        problems.add(node.where, path, text)
-        return BAD
+        return value if problems.rule(node.where, path, text) else BAD
 
     def schema(self) -> Json:
         pattern = "^[/~]|^[^/]+$" if self.bare else "^[/~]"
@@ -65,8 +64,8 @@ class WorkPath:
         fault = _fault(value)
         if fault:
             advice = "write a folder of its own, such as /data/dynspec or ~/.dynspec/work"
-            problems.add(node.where, path, f"`{shorten(value)}` is {fault}; {advice}")
-            return BAD
+            text = f"`{shorten(value)}` is {fault}; {advice}"
+            return value if problems.rule(node.where, path, text) else BAD
         return value
 
     def schema(self) -> Json:

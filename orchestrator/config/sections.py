@@ -57,7 +57,7 @@ class Section:
             field = known.get(entry.key.text)
             if field is None:
                 hint = nearest(entry.key.text, known)
-                problems.add(entry.key.where, join(path, shorten(entry.key.text)), f"unknown key{hint}")
+                problems.rule(entry.key.where, join(path, shorten(entry.key.text)), f"unknown key{hint}")
             elif not is_null(entry.value):
                 written.add(field.key)
                 value = field.kind.read(entry.value, join(path, field.key), problems)

@@ -68,22 +68,44 @@ class Problem:
 
 @dataclass
 class Problems:
-    """Collects every problem of a file, so that one look at the screen is enough to mend it."""
+    """Collects every problem of a file, so that one look at the screen is enough to mend it.
 
+    `ran`: the file is of a run that was begun, and so was right by the rules of its day. `broken`: those of today that
+    it breaks.
+    """
+
+    ran: bool = False
     found: list[Problem] = field(default_factory=list)
+    broken: list[Problem] = field(default_factory=list)
 
     def add(self, where: Where, path: str, text: str) -> None:
         problem = Problem(where, path, text)
         if problem not in self.found:
             self.found.append(problem)
 
+    def rule(self, where: Where, path: str, text: str) -> bool:
+        """A value that can be read and is not allowed. Returns whether it may be used all the same."""
+        problem = Problem(where, path, text)
+        if not self.ran:
+            self.add(where, path, text)
+        elif problem not in self.broken:
+            self.broken.append(problem)
+        return self.ran
+
     def __bool__(self) -> bool:
         return bool(self.found)
 
     def lines(self) -> tuple[str, ...]:
         """File order; what came by --set last."""
-        ordered = sorted(self.found, key=lambda item: (item.where.line is None, item.where.line or 0))
-        return tuple(scrub(str(problem)) for problem in ordered)
+        return _lines(self.found)
+
+    def broken_lines(self) -> tuple[str, ...]:
+        return _lines(self.broken)
+
+
+def _lines(problems: list[Problem]) -> tuple[str, ...]:
+    ordered = sorted(problems, key=lambda item: (item.where.line is None, item.where.line or 0))
+    return tuple(scrub(str(problem)) for problem in ordered)
 
 
 class NotATree(Exception):

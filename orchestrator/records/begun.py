@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from orchestrator.config import load_experiment
+from orchestrator.config import Checked, load_begun
 from orchestrator.errors import UsageError
 from orchestrator.model.experiment import Experiment
-from orchestrator.store import LOCK_FILE, RunStore
+from orchestrator.store import LOCK_FILE, RunStore, from_here
 
 
 def begun_experiment(store: RunStore) -> Experiment:
-    """The experiment of a run folder, as it was run."""
+    """Raises UsageError where the file is missing or cannot be read; rules newer than the run refuse nothing."""
+    return begun(store).experiment
+
+
+def begun(store: RunStore) -> Checked:
+    """The same, with the rules of today that it breaks."""
     path = store.folder / LOCK_FILE
     if not path.is_file():
         raise UsageError(f"{path} is missing: the run folder is incomplete")
@@ -19,4 +24,11 @@ def begun_experiment(store: RunStore) -> Experiment:
         raise UsageError(f"{path} is damaged: {error}") from None
     if not text.strip():
         raise UsageError(f"{path} is empty: without the experiment nothing else in the folder can be read")
-    return load_experiment(text, name=str(path)).experiment
+    return load_begun(text, name=str(from_here(path)))
+
+
+def newer_rules(checked: Checked) -> tuple[str, ...]:
+    """A sentence for each rule that the experiment breaks."""
+    return tuple(
+        f"the run is older than a rule that would refuse it today: {text}" for text in checked.broken
+    )

@@ -4,7 +4,7 @@ with `dynspec report`."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -70,17 +70,19 @@ def write_reports(
     outcome: Outcome | None = None,
     formats: Iterable[str] = (),
     unwritten: Callable[[OSError], None] | None = None,
+    notes: Iterable[str] = (),
 ) -> tuple[Summary, RunInfo]:
     """Writes summary.json and the report files: the experiment's formats and `formats`.
 
     `conclusion`, `outcome`: of a run that is just ending; else they are found in the folder: a gate is judged once,
     against the reference of that day. `unwritten` is told of each file that cannot be written; without it the first one
-    raises. Returns what a terminal report needs.
+    raises. `notes`: what else must be known of the run. Returns what a terminal report needs.
     """
     found = conclusion or Conclusion(make_summary(store, experiment), stored_gate(store), None)
     if conclusion is None:
         _require_some_point(store, found.summary)
     info = run_info(store, experiment, outcome, found.gate)
+    info = replace(info, warnings=(*notes, *info.warnings))
     values = {SUMMARY: found.summary}
     if conclusion is not None and found.gate is not None:
         values[GATE] = gate_json(found.gate)
