@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.screen import Lines
 from orchestrator.config import load_experiment
 from orchestrator.errors import (
     DoesNotFit,
@@ -28,9 +29,10 @@ from orchestrator.errors import (
 from orchestrator.model.plan import ApplyEdits, FreeGpus, StartServer
 from orchestrator.redact import Redactor
 from orchestrator.remote.channel import Event
+from orchestrator.remote.replies import Guard, Recovered
 from orchestrator.runner.events import Events
 from orchestrator.runner.finish import Ending, verdict
-from orchestrator.runner.guarding import explain_end
+from orchestrator.runner.guarding import Taking, explain_end
 from orchestrator.runner.loop import Loop
 from orchestrator.runner.signals import WATCHED, SignalGate, watching_signals
 from orchestrator.store import OUTCOME, RunStore
@@ -187,6 +189,42 @@ def test_a_deed_counts_as_touching_the_node_from_its_question_on_unless_it_is_re
     with pytest.raises((DynspecError, Interrupted)):
         loop.execute()
     assert loop.touched is touched
+
+
+LEFT = Recovered("r0", ("/sglang/a.py", "/sglang/b.py"), (7,))
+UNDONE = "what run r0, which had died, had left is undone: 1 process stopped, 2 files put back"
+
+
+class Recovering:
+    """A node that puts a dead run back for the next one, which a signal reaches meanwhile."""
+
+    def guard(self, **asked: object) -> Guard:
+        _send(signal.SIGINT)
+        return Guard(1, "/journal", (LEFT,))
+
+
+def test_a_signal_while_a_dead_run_is_put_back_does_not_hide_that(tmp_path: Path) -> None:
+    heard: list[str] = []
+    events = Events((lambda event: heard.append(str(event.get("text"))),), Redactor({}))
+    with watching_signals() as gate:
+        node = Recovering()
+        taking = Taking(node, experiment([]), "r1", "me", gate, events)  # type: ignore[arg-type]
+        with pytest.raises(Interrupted):
+            taking.take(0.0)
+    assert taking.asked
+    assert taking.recovered == (LEFT,)
+    assert heard == ["run r0 had died: 1 process stopped, 2 files put back"]
+
+
+@pytest.mark.parametrize(
+    ("touched", "own"), [(False, "this run changed nothing on the node"), (True, "the node is as it was")]
+)
+def test_the_last_words_of_an_interrupted_run_tell_what_it_put_back_for_a_dead_one(
+    ending: Ending, touched: bool, own: str
+) -> None:
+    finished = replace(ending, touched=touched, recovered=(LEFT,)).finish(None, signal.SIGTERM)
+    assert finished.outcome.message == f"interrupted by signal 15; {own}; {UNDONE}"
+    assert Lines(lambda run_id: "").closing_words(finished).startswith(f"interrupted; {own}; {UNDONE}.")
 
 
 @pytest.fixture

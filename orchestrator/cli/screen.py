@@ -136,8 +136,7 @@ class Lines:
         if self._again is not None and finished.store is not None and finished.outcome.node_restored:
             again = f"Go on with: {self._again(finished.store.run_id)}"
         if finished.outcome.state == "interrupted":
-            node = "the node is as it was" if finished.touched else "the node was not touched"
-            return f"interrupted; {node}. {again}".rstrip()
+            return f"interrupted; {finished.node}. {again}".rstrip()
         return again if finished.outcome.state == "failed" else ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,9 @@ from orchestrator.model.result import Outcome, RunInfo
 from orchestrator.plain_text import os_words
 from orchestrator.records.events import boot_order
 from orchestrator.records.results import conclude, keep_as_good, write_reports
+from orchestrator.remote.replies import Recovered
 from orchestrator.runner.events import Events
+from orchestrator.runner.guarding import undone
 from orchestrator.store import OUTCOME, RunStore, utc_now
 
 
@@ -31,18 +34,21 @@ class Finished:
     store: RunStore | None
     summary: dict[str, Any] | None = None
     info: RunInfo | None = None
-    touched: bool = True  # something on the node beyond our own folders was changed meanwhile
+    node: str = ""  # what became of the node, for a run that did not come to its end
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How the measuring ended. `touched`: something on the node beyond our own folders was changed meanwhile."""
+    """How the measuring ended. `touched`: this run changed something on the node beyond our own folders.
+    `recovered`: dead runs whose leftovers the node put back for it.
+    """
 
     experiment: Experiment
     store: RunStore | None
     events: Events
     started_utc: str
     touched: bool
+    recovered: tuple[Recovered, ...] = ()
 
     def finish(self, error: DynspecError | None, signum: int | None) -> Finished:
         """Reports and outcome. A report that cannot be made costs neither the records nor the outcome."""
@@ -73,7 +79,7 @@ class Ending:
         summary, info = write_reports(store, self.experiment, conclusion=conclusion, outcome=outcome)
         keep_as_good(store, self.experiment, conclusion, outcome)
         self._write(store, outcome)
-        return Finished(outcome, error, store, summary, info, self.touched)
+        return Finished(outcome, error, store, summary, info, self._node())
 
     def _without_summary(self, error: DynspecError | None, signum: int | None) -> Finished:
         outcome = self._outcome(error, signum)
@@ -86,14 +92,16 @@ class Ending:
                 error = error or PhaseFailed(text)
                 outcome = self._outcome(error, signum)
                 self._tell(outcome)
-        return Finished(outcome, error, self.store, touched=self.touched)
+        return Finished(outcome, error, self.store, node=self._node())
 
     def _outcome(self, error: DynspecError | None, signum: int | None) -> Outcome:
         code, state = verdict(error, signum, self.touched)
-        node = "the node is as it was" if self.touched else "the node was not touched"
-        interrupted = f"interrupted by signal {signum}; {node}" if signum else ""
+        interrupted = f"interrupted by signal {signum}; {self._node()}" if signum else ""
         message = error.render() if error is not None else interrupted
         return Outcome(code, state, message, not isinstance(error, NodeDirty), self.started_utc, utc_now())
+
+    def _node(self) -> str:
+        return node_words(self.touched, self.recovered)
 
     def _write(self, store: RunStore, outcome: Outcome) -> None:
         self._tell(outcome)
@@ -101,6 +109,15 @@ class Ending:
 
     def _tell(self, outcome: Outcome) -> None:
         self.events.emit("outcome", exit_code=outcome.exit_code, state=outcome.state, text=outcome.message)
+
+
+def node_words(touched: bool, recovered: Sequence[Recovered]) -> str:
+    """What became of a node that was given back clean, by this run and by dead ones before it."""
+    if not recovered:
+        return "the node is as it was" if touched else "the node was not touched"
+    own = "the node is as it was" if touched else "this run changed nothing on the node"
+    told = [f"what run {run.run_id}, which had died, had left is undone: {undone(run)}" for run in recovered]
+    return "; ".join([own, *told])
 
 
 def verdict(error: DynspecError | None, signum: int | None, touched: bool) -> tuple[int, str]:

@@ -7,7 +7,7 @@ import os
 import queue
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 
 from orchestrator.errors import (
     DoesNotFit,
@@ -25,7 +25,7 @@ from orchestrator.plan import held
 from orchestrator.remote.channel import Event
 from orchestrator.remote.node import Node
 from orchestrator.remote.refusals import before_acting
-from orchestrator.remote.replies import Guard, Status
+from orchestrator.remote.replies import Guard, Recovered, Status
 from orchestrator.runner.events import Events
 from orchestrator.runner.restore import restore_command, ways_out
 from orchestrator.runner.signals import SignalGate
@@ -57,7 +57,10 @@ def refuse_held(status: Status, choice: NodeChoice, own_run: str) -> None:
 
 
 class Taking:
-    """`asked` is true from the first moment at which a guardian of ours may stand."""
+    """`asked` is true from the first moment at which a guardian of ours may stand.
+
+    `recovered`: dead runs whose leftovers the node put back for us.
+    """
 
     def __init__(
         self, node: Node, experiment: Experiment, run_id: str, holder: str, gate: SignalGate, events: Events
@@ -69,6 +72,7 @@ class Taking:
         self._gate = gate
         self._events = events
         self.asked = False
+        self.recovered: tuple[Recovered, ...] = ()
 
     def take(self, wait_s: float) -> None:
         """The node's lock, after at most `wait_s`. Raises NodeBusy, NodeDirty for a dead run that can't be put back."""
@@ -76,10 +80,11 @@ class Taking:
         told = False
         while True:
             try:
-                # A signal between question and answer would leave a guardian that nobody has heard of.
+                # A signal between question and answer would leave a guardian that nobody has heard of, and dead runs
+                # undone without a word.
                 with self._gate.held():
-                    reply = self._ask()
-                return self._tell_recovered(reply)
+                    self._tell_recovered(self._ask())
+                return
             except NodeBusy as busy:
                 if time.monotonic() >= deadline:
                     raise
@@ -116,12 +121,12 @@ class Taking:
         )
 
     def _tell_recovered(self, reply: Guard) -> None:
+        self.recovered = reply.recovered
         for item in reply.recovered:
             self._events.emit(
                 "recovered",
                 run_id=item.run_id,
-                text=f"run {item.run_id} had died: {len(item.stopped)} of its processes were stopped, "
-                f"{len(item.restored)} files were put back",
+                text=f"run {item.run_id} had died: {undone(item)}",
                 restored=list(item.restored),
                 stopped=list(item.stopped),
             )
@@ -129,6 +134,15 @@ class Taking:
             self._events.note(
                 f"removed on the node: folders of runs that are over: {', '.join(reply.cleared)}"
             )
+
+
+def undone(run: Recovered) -> str:
+    """What the node did about the leftovers of a dead run."""
+    return f"{_count(run.stopped, 'process', 'processes')} stopped, {_count(run.restored, 'file', 'files')} put back"
+
+
+def _count(items: Sized, one: str, many: str) -> str:
+    return f"{len(items)} {one if len(items) == 1 else many}"
 
 
 def explain_end(error: DynspecError, node: Node | None) -> DynspecError:

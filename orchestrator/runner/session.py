@@ -126,7 +126,8 @@ class Session:
             self.node.close()
         if error is not None:
             self._redact(error)
-        ending = Ending(self.experiment, self.store, self.events, self.started_utc, self.touched)
+        recovered = self.taking.recovered if self.taking is not None else ()
+        ending = Ending(self.experiment, self.store, self.events, self.started_utc, self.touched, recovered)
         if bug is None:
             return ending.finish(error, signum or self.gate.first)
         ending.finish(error or PhaseFailed(_BUG), None)

@@ -11,7 +11,7 @@ from orchestrator.cli.screen import Lines, event_text
 from orchestrator.errors import DynspecError, NodeDirty, PhaseFailed
 from orchestrator.model.result import Outcome
 from orchestrator.redact import Redactor
-from orchestrator.runner.finish import Finished, verdict
+from orchestrator.runner.finish import Finished, node_words, verdict
 from orchestrator.store import RunStore
 
 RUN = "20260101-000000-x-0001"
@@ -35,7 +35,7 @@ def test_a_run_that_did_not_come_to_its_end_says_what_it_left_and_how_to_go_on(
     code, state = verdict(error, signum, touched)
     outcome = Outcome(code, state, "", not isinstance(error, NodeDirty), "", "")
     store = RunStore(tmp_path / RUN, Redactor({})) if started else None
-    finished = Finished(outcome, error, store, touched=touched)
+    finished = Finished(outcome, error, store, node=node_words(touched, ()))
     assert Lines(RunCommand(Path("my exp.yaml")).resume).closing_words(finished) == words
 
 
