@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from orchestrator.errors import RemoteError
 from orchestrator.remote import replies
 from orchestrator.remote.channel import Channel, Event
-from orchestrator.remote.replies import decode, packed
+from orchestrator.remote.decoding import decode, packed
 
 T = TypeVar("T")
 Args = Mapping[str, Any]

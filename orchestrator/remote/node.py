@@ -16,9 +16,9 @@ from orchestrator.remote.acting import ActingVerbs
 from orchestrator.remote.bootstrap import Blob, Boot
 from orchestrator.remote.calls import GRACE_S, Args
 from orchestrator.remote.channel import Channel, Event
+from orchestrator.remote.decoding import decode
 from orchestrator.remote.fetch import Fetched, FetchFile, Sink, fetch
 from orchestrator.remote.reading import ReadingVerbs
-from orchestrator.remote.replies import decode
 from orchestrator.remote.transport import ConnectSettings, Pipe, Transport, open_transport
 from orchestrator.remote.upload import put
 

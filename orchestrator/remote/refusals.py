@@ -6,7 +6,7 @@ from orchestrator.command import node_command
 from orchestrator.errors import DoesNotFit, DynspecError, NodeBusy, RemoteError
 from orchestrator.model.experiment import Node
 from orchestrator.model.facts import LockFact
-from orchestrator.remote.replies import decode
+from orchestrator.remote.decoding import decode
 
 _MISFITS = frozenset({"mismatch", "changed", "not_writable", "no_space"})
 

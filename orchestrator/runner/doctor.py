@@ -13,8 +13,8 @@ from orchestrator.model.experiment import Node as NodeSettings
 from orchestrator.model.facts import Facts, FileFact, Tree
 from orchestrator.model.plan import PatchSet
 from orchestrator.patchset import Fit, Patch, available_patches, check_fit, decode_source, needed_files
+from orchestrator.remote.decoding import decode
 from orchestrator.remote.node import Node
-from orchestrator.remote.replies import decode
 from orchestrator.runner.arguments import SourceTexts, flags_in
 from orchestrator.runner.fitting import tree_origin
 from orchestrator.runner.leftovers import changed_by_runs, tree_words

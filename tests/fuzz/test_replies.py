@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from orchestrator.errors import DynspecError, RemoteError
 from orchestrator.model.facts import Facts
 from orchestrator.plain_text import clean_tree
-from orchestrator.remote import replies
+from orchestrator.remote import decoding, replies
 from orchestrator.remote.channel import Channel
 from tests.fuzz.budget import fuzzed
 from tests.fuzz.strategies import ODD_TEXTS, damaged, json_value, json_values, seeded
@@ -106,7 +106,7 @@ def test_any_bytes_of_a_node_end_every_wait(data: bytes) -> None:
 )
 def test_an_answer_of_any_shape_is_taken_or_an_error_of_the_node(kind: Any, value: object) -> None:
     try:
-        replies.decode(kind, value, "verb")
+        decoding.decode(kind, value, "verb")
     except RemoteError as error:
         assert "the node's answer to 'verb' does not fit" in error.message
 
@@ -127,10 +127,10 @@ def strings(value: Any) -> list[str]:
 
 
 def test_packed_bytes_that_would_fill_the_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replies, "MAX_UNPACKED_BYTES", 1000)
+    monkeypatch.setattr(decoding, "MAX_UNPACKED_BYTES", 1000)
     with pytest.raises(RemoteError, match="come to more than 1000"):
-        replies.decode(replies.Tail, {**replies.packed(b"a" * 1001), "offset": 0, "size": 0}, "tail")
+        decoding.decode(replies.Tail, {**decoding.packed(b"a" * 1001), "offset": 0, "size": 0}, "tail")
     assert (
-        replies.decode(replies.Tail, {**replies.packed(b"a" * 999), "offset": 0, "size": 0}, "tail").data
+        decoding.decode(replies.Tail, {**decoding.packed(b"a" * 999), "offset": 0, "size": 0}, "tail").data
         == b"a" * 999
     )
