@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator import errors
+from orchestrator.loadgen.pacing import allowed_in_flight
+from orchestrator.loadgen.spec import Load
 from orchestrator.model.experiment import Arm, SecretRef
 from orchestrator.model.plan import (
     ApplyEdits,
@@ -157,6 +159,14 @@ def test_the_tree_of_each_boot_holds_exactly_its_arms_patches():
 
 def launch_of(plan):
     return next(step.do.launch for step in plan.steps if isinstance(step.do, StartServer))
+
+
+def test_each_side_of_a_stepping_load_is_half_of_its_period_in_the_plan_as_in_the_load():
+    row = {"set": ["sweep.load={straddle: {around: 4, period: 3s}}", "sweep.concurrency=[8]"]}
+    (text,) = {step.text for step in plan_of(row).steps if step.phase == "points"}
+    assert text == "measure steps across 4, each side 1.5 s"
+    load = Load("straddle", low=4, high=8, period_s=3.0)
+    assert [allowed_in_flight(load, None, at_s) for at_s in (0.0, 1.4, 1.6, 2.9, 3.1)] == [4, 4, 8, 8, 4]
 
 
 def test_a_launch_is_words_with_the_nodes_home_and_the_chosen_gpus():

@@ -56,7 +56,7 @@ _AROUND = Section(
     _Around,
     (
         Field("around", Whole(1, 100_000), "the threshold to step across", required=True),
-        Field("period", duration(), "how long each side lasts", required=True),
+        Field("period", duration(), "how long one step up and one down last together", required=True),
     ),
 )
 _FORMS = "closed, {open: poisson, rate: 8/s} or {straddle: {around: 5, period: 2s}}"

@@ -184,6 +184,7 @@ def _point_text(sweep: Sweep, concurrency: int) -> str:
     if sweep.load.kind == "open":
         return f"measure {sweep.load.arrival} arrivals at {sweep.load.rate_per_s:g}/s, at most {concurrency} in flight"
     if sweep.load.kind == "straddle":
-        return f"measure steps across {sweep.load.around}, each side {sweep.load.period_s:g} s"
+        assert sweep.load.period_s is not None
+        return f"measure steps across {sweep.load.around}, each side {sweep.load.period_s / 2:g} s"
     requests = max(concurrency * sweep.requests_per_slot, sweep.min_requests)
     return f"measure concurrency {concurrency}: {requests} requests of {sweep.output_tokens} tokens"
