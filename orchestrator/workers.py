@@ -32,7 +32,7 @@ Version = tuple[int, int, int]
 
 def parse_version(text: str | None) -> Version | None:
     """`0.5.10.post1`, `0.5.12rc1`, `0.5.11+cu130` -> (0, 5, n); None where there is no such start."""
-    match = re.match(r"v?(\d+)\.(\d+)\.(\d+)", text or "")
+    match = re.match(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?!\d)", text or "")
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
 

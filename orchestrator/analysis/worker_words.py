@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from orchestrator.model.plan import WorkerPath
 
 _RANK_LINES = (
-    re.compile(r"dynspec: worker=(?P<worker>\w+) tp_rank=(?P<rank>\d+)(?:.* file=(?P<file>\S+))?"),
-    re.compile(r"dynspec: ready rank=(?P<rank>\d+) worker=(?P<worker>\w+)"),
+    re.compile(r"dynspec: worker=(?P<worker>\w+) tp_rank=(?P<rank>\d{1,9})\b(?:.* file=(?P<file>\S+))?"),
+    re.compile(r"dynspec: ready rank=(?P<rank>\d{1,9})\b worker=(?P<worker>\w+)"),
 )
 _CHOICE = re.compile(r"dynspec: arguments choose path=(v[12])\b")
 _SGLANG = (

@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.model.experiment import Experiment
 
 _RATE_WINDOW_S = 6.0
-_PERCENT = re.compile(r"(\d+) %")
+_PERCENT = re.compile(r"\b(\d{1,3}) %")
 
 
 @dataclass(frozen=True)

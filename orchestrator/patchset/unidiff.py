@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from orchestrator.errors import AnchorError, PatchLoadError
 
-_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@(?: (.*))?\r?\n?\Z")
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(?: (.*))?\r?\n?\Z")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+\Z")
 # Headers of git for changes that are no change of lines; applying only the rest would be half a patch.
 _UNSUPPORTED = (

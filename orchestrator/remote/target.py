@@ -9,7 +9,7 @@ from typing import Self
 from orchestrator.errors import UsageError
 
 _TARGET = re.compile(
-    r"(?:ssh://)?(?:(?P<user>[^@\s]+)@)?(?:\[(?P<address>[0-9A-Fa-f:.%\w]+)\]|(?P<name>[^\[\]@\s:/]+))(?::(?P<port>\d+))?/?"
+    r"(?:ssh://)?(?:(?P<user>[^@\s]+)@)?(?:\[(?P<address>[0-9A-Fa-f:.%\w]+)\]|(?P<name>[^\[\]@\s:/]+))(?::(?P<port>\d{1,9}))?/?"
 )
 
 

@@ -68,7 +68,7 @@ def exit_words(sight: Sight) -> str:
     return f"exit code {sight.exit_code}"
 
 
-_BAR = re.compile(r"(\d+)%[^|]*\|(?:[^|]*\|)?\s*(\d+)/(\d+)")
+_BAR = re.compile(r"\b(\d{1,3})%[^|]*\|(?:[^|]*\|)?\s*(\d{1,9})/(\d{1,9})\b")
 ACCESS = re.compile(r'"(?:GET|POST|PUT|HEAD) /\S* HTTP/')  # a log line for every request: says nothing
 
 
