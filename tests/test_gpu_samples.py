@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.analysis.trace import gpu_window
+from orchestrator.analysis.trace import boot_trace, gpu_window, of_gpus
+from orchestrator.model.experiment import Gpus
 from orchestrator.records.gpu_samples import GpuSamples
 from orchestrator.records.points import load_span
 
@@ -34,6 +35,34 @@ def test_a_window_tells_what_all_lines_tell(
     path = tmp_path / "gpu.csv"
     path.write_text("".join([HEAD, *lines]))
     assert GpuSamples(path).window(begin, end) == gpu_window([HEAD, *lines], begin, end)
+
+
+THERMAL = HEAD.replace(",clocks", ",clocks.sm,clocks") + "".join(
+    f"{1000 + t:.3f},{t:.3f},,,{index},{clock},{reasons}\n"
+    for t in range(3)
+    for index, clock, reasons in ((0, 345, "0x0000000000000020"), (1, 1980, "0x0000000000000000"))
+)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "throttle", "clock"),
+    [("all", {"sw_thermal_slowdown"}, 345), ((1,), set(), 1980), ((0, 1), {"sw_thermal_slowdown"}, 345)],
+)
+def test_what_limits_another_gpu_of_the_node_is_no_limit_of_the_run(
+    gpus: Gpus, throttle: set[str], clock: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "gpu.csv"
+    path.write_text(THERMAL)
+    window = GpuSamples(path, gpus).window(1000, 1003)
+    assert window is not None
+    assert window.throttle == throttle
+    series = {item.name: item for item in boot_trace("a", 1, (), of_gpus(THERMAL.splitlines(), gpus)).gpu}
+    assert set(series["SM clock"].values) == {clock}
+
+
+def test_samples_without_an_index_are_taken_as_they_are() -> None:
+    lines = ["utc_s,clocks.sm", "1000,345"]
+    assert list(of_gpus(lines, (1,))) == lines
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from orchestrator.analysis.validity import GpuWindow
+from orchestrator.model.experiment import Gpus
 from orchestrator.model.result import BootTrace, Series
 
 _WORTH = re.compile(r"Decode batch|dynspec: speculation|Switch adaptive|Retract requests")
@@ -150,6 +151,22 @@ def _lag_s(log_start: datetime | None, gpu: Sequence[str]) -> float:
         return 0.0
     apart_s = log_start.replace(tzinfo=UTC).timestamp() - (utc_s - elapsed_s)
     return apart_s - round(apart_s / ZONE_S) * ZONE_S
+
+
+def of_gpus(lines: Iterable[str], gpus: Gpus) -> Iterator[str]:
+    """The header and the lines of the GPUs that the servers had: what another one does says nothing of them."""
+    rows = iter(lines)
+    head = next(rows, "")
+    yield head
+    names = head.strip().split(",")
+    if gpus == "all" or "index" not in names:
+        yield from rows
+        return
+    column, wanted = names.index("index"), set(map(str, gpus))
+    for line in rows:
+        cells = line.strip().split(",")
+        if len(cells) > column and cells[column] in wanted:
+            yield line
 
 
 GPU_COLUMNS = {

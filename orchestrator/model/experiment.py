@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+Gpus = Literal["all"] | tuple[int, ...]  # indices as nvidia-smi counts
 PatchMode = Literal["in_place", "overlay"]
 Scalar = str | int | float | bool
 ArgValue = Scalar | tuple[Scalar, ...]  # True makes a bare flag; a tuple makes `--flag a b c`
@@ -38,7 +39,7 @@ class Node:
     python: str  # the interpreter that serves; never guessed; may start with ~/
     workdir: str = "~/.dynspec/work"
     cwd: str = "~"
-    gpus: Literal["all"] | tuple[int, ...] = "all"
+    gpus: Gpus = "all"
     free: Literal["own", "wait", "listed", "all"] = "own"
     free_list: tuple[FreeRule, ...] = ()
     patch_mode: PatchMode = "in_place"

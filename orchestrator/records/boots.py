@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.analysis.failure import failure_card, replay_command
-from orchestrator.analysis.trace import Trace, boot_trace, read_log
+from orchestrator.analysis.trace import Trace, boot_trace, of_gpus, read_log
+from orchestrator.model.experiment import Gpus
 from orchestrator.model.result import BootTrace, FailureCard
 from orchestrator.records.events import boot_order, events_of
 from orchestrator.store import GPU_SAMPLES, LOCK_FILE, PACKED_LOG, SERVER_LOG, RunStore, from_here
@@ -34,15 +35,15 @@ def _readable(lines: Iterable[str]) -> Iterator[str]:
         yield from lines
 
 
-def traces(store: RunStore) -> tuple[BootTrace, ...]:
-    """Each boot over time, in the order in which the boots ran."""
+def traces(store: RunStore, gpus: Gpus) -> tuple[BootTrace, ...]:
+    """Each boot over time, in the order in which the boots ran, with samples of these GPUs."""
     found = []
     for arm, boot in dict.fromkeys(boot_order(store)):
         folder = (store.folder / store.boot_path(arm, boot, SERVER_LOG)).parent
         samples = folder / GPU_SAMPLES
         with open_log(folder) as log:
-            gpu = samples.read_text(encoding="utf-8", errors="replace") if samples.is_file() else ""
-            found.append(boot_trace(arm, boot, log or (), gpu.splitlines()))
+            text = samples.read_text(encoding="utf-8", errors="replace") if samples.is_file() else ""
+            found.append(boot_trace(arm, boot, log or (), of_gpus(text.splitlines(), gpus)))
     return tuple(trace for trace in found if trace.running or trace.gpu)
 
 

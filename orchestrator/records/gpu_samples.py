@@ -7,17 +7,19 @@ from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from pathlib import Path
 
-from orchestrator.analysis.trace import gpu_window
+from orchestrator.analysis.trace import gpu_window, of_gpus
 from orchestrator.analysis.validity import GpuWindow
+from orchestrator.model.experiment import Gpus
 
 
 class GpuSamples:
-    """A gpu.csv, read once. `utc_s` is its first column; a clock that was set back leaves its lines out of order, and
+    """What a gpu.csv says of `gpus`, read once. `utc_s` is its first column; a clock that was set back leaves its lines out of order, and
     then every window looks at all of them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, gpus: Gpus = "all") -> None:
         self.path = path
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        text = path.read_text(encoding="utf-8", errors="replace")
+        lines = list(of_gpus(text.splitlines(keepends=True), gpus))
         self._head, self._lines = lines[:1], lines[1:]
         self._at = array("d", map(_utc_s, self._lines))
         self._in_order = all(earlier <= later for earlier, later in pairwise(self._at))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from orchestrator.analysis.gate import GateResult
-from orchestrator.model.experiment import Experiment, Prompts
+from orchestrator.model.experiment import Experiment, Gpus, Prompts
 from orchestrator.model.result import Outcome, RunInfo
 from orchestrator.records.boots import failure_cards, traces
 from orchestrator.records.damage import damage
@@ -51,7 +51,7 @@ def run_info(
         provenance=_provenance(store, facts, experiment, plan),
         warnings=tuple(plan.get("warnings") or ()),
         failures=failure_cards(store, failed=ended is not None and ended.state in ("failed", "dirty")),
-        traces=traces(store),
+        traces=traces(store, experiment.node.gpus),
         gate=tuple(gate_lines(store.run_id, gate)) if gate else (),
         damage=damage(store, ended=outcome is not None),
     )
@@ -115,7 +115,7 @@ def _arm_provenance(plan: Mapping[str, Any], experiment: Experiment) -> dict[str
     }
 
 
-def _gpus(facts: Mapping[str, Any], wanted: Literal["all"] | tuple[int, ...]) -> str:
+def _gpus(facts: Mapping[str, Any], wanted: Gpus) -> str:
     """Those that the servers had; of a node with more, which ones."""
     there = facts.get("gpus") or []
     used = [gpu for gpu in there if wanted == "all" or gpu.get("index") in wanted]

@@ -93,7 +93,7 @@ class _Reader:
 
     def __init__(self, store: RunStore, experiment: Experiment) -> None:
         self.store = store
-        self.sweep = experiment.sweep
+        self.sweep, self.gpus = experiment.sweep, experiment.node.gpus
         plan = store.section_left(PLAN, "plan")
         self.arms = {arm.name: arm for arm in served_arms(plan, experiment)}
         self.homes: dict[tuple[str, int], Home] = {}
@@ -172,7 +172,7 @@ class _Reader:
         if span is None or not path.is_file():
             return None
         if self.samples is None or self.samples.path != path:
-            self.samples = GpuSamples(path)
+            self.samples = GpuSamples(path, self.gpus)
         return self.samples.window(*span)
 
     def judged(self) -> ReadPoints:

@@ -192,7 +192,8 @@ class Loop:
         sampled = start_sampling(self.node, self.events, gpu_csv(*where), arm, boot)
         if self.events.watched:
             tell = partial(self.events.pulse, arm=arm, boot=boot)
-            self.pulse = Pulse(self.node, tell, server_log(*where), gpu_csv(*where) if sampled else None)
+            samples = gpu_csv(*where) if sampled else None
+            self.pulse = Pulse(self.node, tell, server_log(*where), samples, self.experiment.node.gpus)
             self.pulse.start()
 
     def _unwatch(self) -> None:

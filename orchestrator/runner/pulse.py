@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from orchestrator.errors import DynspecError
+from orchestrator.model.experiment import Gpus
 from orchestrator.remote.node import Node
 from orchestrator.runner.readiness import ACCESS
 from orchestrator.runner.sampling import GpuNow, newest
@@ -29,6 +30,7 @@ class Pulse:
     tell: Callable[..., None]  # gpus=[GpuNow as JSON], line=text
     log: str
     samples: str | None
+    gpus: Gpus = "all"  # those that the server has
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
     _header: str = ""
@@ -61,7 +63,8 @@ class Pulse:
                 self._header = ""
                 return ()
         tail = self.node.tail(self.samples, -_TAIL_BYTES, _TAIL_BYTES).data.decode("utf-8", "replace")
-        return newest(self._header, tail.splitlines())
+        found = newest(self._header, tail.splitlines())
+        return tuple(gpu for gpu in found if self.gpus == "all" or gpu.index in self.gpus)
 
     def _line(self) -> str:
         tail = self.node.tail(self.log, -_TAIL_BYTES, _TAIL_BYTES).data.decode("utf-8", "replace")
