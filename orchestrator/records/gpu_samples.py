@@ -13,8 +13,8 @@ from orchestrator.model.experiment import Gpus
 
 
 class GpuSamples:
-    """What a gpu.csv says of `gpus`, read once. `utc_s` is its first column; a clock that was set back leaves its lines out of order, and
-    then every window looks at all of them."""
+    """What a gpu.csv says of `gpus`, read once. `utc_s` is its first column; a clock that was set back leaves its lines
+    out of order, and then every window looks at all of them."""
 
     def __init__(self, path: Path, gpus: Gpus = "all") -> None:
         self.path = path
