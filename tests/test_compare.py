@@ -53,6 +53,19 @@ def test_the_same_set_up_twice_has_no_difference():
     assert differences(setup(), setup(), ["baseline", "eagle3"], same_place=True) == ()
 
 
+def test_the_gpus_of_a_run_are_those_that_it_used():
+    cards = [{"index": index, "name": f"GPU {index}", "driver": "570.86"} for index in range(4)]
+
+    def used(gpus):
+        made = replace(experiment(), node=Node("blackwell-1", "python3", gpus=gpus))
+        return setup_of(made, {**FACTS, "gpus": cards}, run(), simulated=False)
+
+    found = differences(used((0, 1)), used("all"), ["baseline", "eagle3"], same_place=True)
+    assert [(item.what, item.a, item.b) for item in found] == [
+        ("GPUs", "GPU 0, GPU 1", "GPU 0, GPU 1, GPU 2, GPU 3")
+    ]
+
+
 @pytest.mark.parametrize(
     ("changed", "what"),
     [

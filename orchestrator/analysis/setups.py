@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.model.experiment import Experiment
+from orchestrator.model.experiment import Experiment, Gpus
 
 ABSENT = "(absent)"
 
@@ -35,12 +35,17 @@ class Difference:
         return f"{self.what}: {self.a} / {self.b}"
 
 
+def used_gpus(facts: Mapping[str, Any], gpus: Gpus) -> list[Mapping[str, Any]]:
+    """Of the node's GPUs in facts.json those that the servers had."""
+    return [gpu for gpu in facts.get("gpus") or [] if gpus == "all" or gpu.get("index") in gpus]
+
+
 def setup_of(
     experiment: Experiment, facts: Mapping[str, Any], summary: Mapping[str, Any], *, simulated: bool
 ) -> Setup:
     """From a run folder's experiment.lock.yaml, facts.json and summary.json."""
     sweep, tree = experiment.sweep, facts.get("tree") or {}
-    gpus = facts.get("gpus") or []
+    gpus = used_gpus(facts, experiment.node.gpus)
     work = {
         "model": experiment.server.args.get("model-path", ABSENT),
         "engine": "simulated" if simulated else "real",

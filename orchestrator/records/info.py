@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.gate import GateResult
+from orchestrator.analysis.setups import used_gpus
 from orchestrator.model.experiment import Experiment, Gpus, Prompts
 from orchestrator.model.result import Outcome, RunInfo
 from orchestrator.records.boots import failure_cards, traces
@@ -115,10 +116,9 @@ def _arm_provenance(plan: Mapping[str, Any], experiment: Experiment) -> dict[str
     }
 
 
-def _gpus(facts: Mapping[str, Any], wanted: Gpus) -> str:
+def _gpus(facts: Mapping[str, Any], gpus: Gpus) -> str:
     """Those that the servers had; of a node with more, which ones."""
-    there = facts.get("gpus") or []
-    used = [gpu for gpu in there if wanted == "all" or gpu.get("index") in wanted]
+    there, used = facts.get("gpus") or [], used_gpus(facts, gpus)
     counts = Counter(f"{gpu.get('name')} (driver {gpu.get('driver')})" for gpu in used)
     if not counts:
         return _no_gpus(facts)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.analysis.evidence import simulates_acceptance
+from orchestrator.analysis.setups import used_gpus
 from orchestrator.analysis.stepping import Steady, Stepping
 from orchestrator.analysis.switching import ResumePenalty, resume_penalty
 from orchestrator.analysis.trace import Trace
@@ -62,7 +63,7 @@ def _alike(store: RunStore, mine: Experiment, other: RunStore, theirs: Experimen
         and theirs.server == mine.server
         and theirs.arms == mine.arms
         and _work(theirs.sweep) == _work(mine.sweep)
-        and _place(other) == _place(store)
+        and _place(other, theirs) == _place(store, mine)
         and is_simulated(other) == is_simulated(store)
     )
 
@@ -80,8 +81,8 @@ def _work(sweep: Sweep) -> Sweep:
     )
 
 
-def _place(store: RunStore) -> tuple[Any, ...]:
+def _place(store: RunStore, experiment: Experiment) -> tuple[Any, ...]:
     facts = store.section(FACTS, "facts")
     tree = facts.get("tree") or {}
-    gpus = [(gpu.get("name"), gpu.get("driver")) for gpu in facts.get("gpus") or ()]
+    gpus = [(gpu.get("name"), gpu.get("driver")) for gpu in used_gpus(facts, experiment.node.gpus)]
     return facts.get("host"), tree.get("package"), tree.get("version"), gpus
