@@ -13,14 +13,17 @@ from orchestrator.runner.switching import switch_threshold, thresholds, unlike
 class Server:
     """A server of `ranks` thresholds that takes a new one on the first `obeying` of them; it always answers 200."""
 
-    def __init__(self, ranks, obeying=None, busy_for=0, broken=False):
+    def __init__(self, ranks, obeying=None, busy_for=0, broken=False, alive=True):
         self.ranks, self.obeying = list(ranks), len(ranks) if obeying is None else obeying
-        self.busy_for, self.broken = busy_for, broken
+        self.busy_for, self.broken, self.alive = busy_for, broken, alive
         self.asked = []
 
     def flush_cache(self):
         self.busy_for -= 1
         return self.busy_for < 0
+
+    def is_alive(self):
+        return self.alive
 
     def post(self, path, body):
         self.asked.append((path, json.loads(body)))
@@ -50,6 +53,12 @@ def test_a_server_that_says_yes_and_does_nothing_is_not_believed():
 
 def test_one_rank_that_did_not_follow_is_enough():
     assert "shows 9, 5" in switch_threshold(Server([5, 5], obeying=1), 9)
+
+
+def test_a_server_that_has_ended_is_not_waited_for():
+    server = Server([5], busy_for=1000, alive=False)
+    assert switch_threshold(server, 9, idle_limit_s=1000.0) == "it has ended"
+    assert server.asked == []
 
 
 def test_a_busy_server_is_not_asked():

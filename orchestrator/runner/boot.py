@@ -120,7 +120,9 @@ class Boot:
             try:
                 reply = self.node.http("GET", self.port, path, timeout_s=30.0)
                 value = json.loads(reply.body) if reply.status == 200 else None
-            except (RemoteError, ValueError):
+            except RemoteError:
+                break  # no answer at all: another path has none either
+            except ValueError:
                 continue
             if isinstance(value, dict):
                 return value
@@ -134,11 +136,15 @@ class Boot:
         """The status; raises RemoteError where there is none."""
         return self.node.http("POST", self.port, path, body, timeout_s=30.0).status
 
+    def is_alive(self) -> bool:
+        return self.node.server().alive
+
     # -- shared boots --------------------------------------------------------------------------------------
     def become(self, arm: Arm, step: SwitchThreshold) -> None:
         """The running server is `arm` from here on. Raises PhaseFailed unless every rank has its threshold."""
         problem = switch_threshold(self, step.threshold)
         if problem:
+            self._raise_if_dead(f"the switch to {arm.name}", ending=True)
             raise self._failure(f"switch to {arm.name}: {problem}", self._tail())
         before = self.shared or {"started_as": self.arm.name, "boot": self.number, "place": 0}
         self.shared = {**before, "threshold": step.threshold, "place": before["place"] + 1}

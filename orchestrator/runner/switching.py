@@ -30,11 +30,15 @@ class Server(Protocol):
 
     def server_info(self) -> dict[str, Any]: ...
 
+    def is_alive(self) -> bool: ...
+
 
 def switch_threshold(server: Server, threshold: int, *, idle_limit_s: float = IDLE_LIMIT_S) -> str:
     """Returns what went wrong, "" when every rank has the new threshold."""
     deadline = time.monotonic() + idle_limit_s
     while not server.flush_cache():
+        if not server.is_alive():
+            return "it has ended"
         if time.monotonic() >= deadline:
             return f"it was not idle within {idle_limit_s:g} s, so its threshold was not changed"
         time.sleep(_POLL_S)
