@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,12 @@ from orchestrator.config import load_experiment
 from orchestrator.demo.node import DemoNode, NodeOptions
 from orchestrator.errors import DoesNotFit
 from orchestrator.model.experiment import Experiment
+from orchestrator.model.facts import FileFact
 from orchestrator.patchset import load_patch
-from orchestrator.runner.prepare import Prepared, connect, prepare
+from orchestrator.runner.arguments import SourceTexts
+from orchestrator.runner.prepare import Prepared, connect, prepare, read_facts
 from orchestrator.runner.smoke import smoke_patch_set
+from orchestrator.server_flags import SERVER_ARGS as FLAGS_FILE
 from tests.events import recording
 
 SERVER_ARGS = """
@@ -100,6 +104,21 @@ def test_an_unknown_flag_is_named_with_its_arm_and_the_nearest_known_one(tree: T
     text = refusal(tree.experiment("max-runing-requests: 4"))
     assert "arm other: unknown flag --max-runing-requests, did you mean --max-running-requests?" in text
     assert "read from the source" not in text, "the tree's own parser had the last word"
+
+
+def test_files_that_a_patch_had_read_are_not_fetched_again(tree: Tree) -> None:
+    experiment = tree.experiment()
+    with connect(experiment) as node:
+        facts = read_facts(node, experiment, [])
+        assert facts.tree is not None
+        path = f"{facts.tree.path}/{FLAGS_FILE}"
+        (found,) = node.read_files([path])
+        assert found.data is not None
+        fact = FileFact(FLAGS_FILE, path, found.sha256)
+        node.contents([fact])
+        tree.write_text("what only a second look would see\n")
+        seen = replace(facts.tree, files=(fact,))
+        assert SourceTexts(node, seen).read([FLAGS_FILE]) == {FLAGS_FILE: found.data.decode()}
 
 
 def test_a_refused_plan_leaves_no_work_folder(tree: Tree) -> None:

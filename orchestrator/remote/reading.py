@@ -91,6 +91,10 @@ class ReadingVerbs(Calls):
             )
         return {fact.absolute: self._read_before[fact.sha256] for fact in present if fact.sha256}
 
+    def known(self, fact: FileFact) -> bytes | None:
+        """The bytes of a file as `facts` saw it, where `contents` has read them before: no round trip."""
+        return self._read_before.get(fact.sha256) if fact.sha256 is not None else None
+
     def smoke(
         self,
         *,

@@ -91,10 +91,15 @@ class SourceTexts:
         self._node = node
         self._tree = tree
         self._texts: dict[str, str | None] = {}
+        self._facts = {fact.path: fact for fact in tree.files}
 
     def read(self, paths: Iterable[str]) -> dict[str, str | None]:
         """Package-relative path -> text, None where the tree has no such file. Raises DoesNotFit: not UTF-8."""
         wanted = tuple(paths)
+        for path in set(wanted) & self._facts.keys() - self._texts.keys():
+            data = self._node.known(self._facts[path])
+            if data is not None:
+                self._texts[path] = decode_source(path, data)
         lacking = [path for path in wanted if path not in self._texts]
         if lacking:
             replies = self._node.read_files([f"{self._tree.path}/{path}" for path in lacking])
