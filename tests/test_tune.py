@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from orchestrator.analysis.summary import summarise
 from orchestrator.analysis.tune import PLAIN, SPECULATING, tuned
-from orchestrator.cli.tune import answer_lines
+from orchestrator.cli.tune import answer_lines, tune
+from orchestrator.cli.words import lock_wait_s
 from orchestrator.config import load_experiment
 from orchestrator.errors import UsageError
 from orchestrator.model.experiment import Arm
@@ -206,3 +208,15 @@ def test_the_two_thresholds_that_nobody_wrote_are_not_warned_of():
     kept = without_own_notes((*warnings, "x.yaml:3: another note"))
     assert "always-speculate" not in " ".join(kept)
     assert kept[-1] == "x.yaml:3: another note"
+
+
+@pytest.mark.parametrize("blocks", [101, 1_000_000])
+def test_more_repetitions_than_a_sweep_may_have_are_refused_before_a_plan_is_made(blocks):
+    with pytest.raises(UsageError, match=f"--blocks {blocks}: 2 to 100 repetitions"):
+        tune(Path("read-only-after-the-count.yaml"), blocks=blocks)
+
+
+def test_a_wait_for_a_busy_node_has_the_bounds_of_the_file():
+    assert (lock_wait_s("0s"), lock_wait_s("168h")) == (0.0, 7 * 86400.0)
+    with pytest.raises(UsageError, match="--lock-wait 169h: at most 168h is wanted"):
+        lock_wait_s("169h")

@@ -24,6 +24,7 @@ _THEN = {
     "on": ". No threshold is needed",
 }
 LEAST_BLOCKS = 2  # one says nothing about noise
+MOST_BLOCKS = 100  # as many as sweep.repeats may be
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +40,9 @@ def tune(
         ),
     ] = None,
     overrides: Overrides = _NOTHING,
-    blocks: Annotated[int, typer.Option("--blocks", metavar="N", help="Repetitions of the sweep.")] = 5,
+    blocks: Annotated[
+        int, typer.Option("--blocks", metavar="N", help="Repetitions of the sweep, 2 to 100.")
+    ] = 5,
     lock_wait: LockWait = None,
     yes: Annotated[bool, typer.Option("--yes", help="Consent to node.free: all.")] = False,
     results: Results = Path("results"),
@@ -59,6 +62,9 @@ def tune(
 
     if blocks < LEAST_BLOCKS:
         raise UsageError(f"--blocks {blocks}: one repetition says nothing about noise", help="--blocks 5")
+    if blocks > MOST_BLOCKS:
+        text = f"--blocks {blocks}: {LEAST_BLOCKS} to {MOST_BLOCKS} repetitions can be asked for"
+        raise UsageError(text, help="--blocks 5")
     written = files.load(experiment, overrides).experiment
     checked = files.load(experiment, (*overrides, *tuning_overrides(written, arm)))
     checked = replace(checked, warnings=without_own_notes(checked.warnings))

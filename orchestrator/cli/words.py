@@ -12,9 +12,13 @@ def duration_s(word: str, option: str) -> float:
     """`30s`, `10m`, `2h` in seconds; the spelling of the experiment file."""
     from orchestrator.config.measures import duration
 
-    seconds = duration().amount(word)
+    allowed = duration(0.0)
+    seconds = allowed.amount(word)
     if seconds is None:
         raise UsageError(f"{option} {word!r} is not a duration", help=f"write for example {option} 10m")
+    if seconds > allowed.high:
+        text = f"{option} {word}: at most {allowed.spell(allowed.high)} is wanted"
+        raise UsageError(text, help=f"write for example {option} 10m")
     return seconds
 
 
