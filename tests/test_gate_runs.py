@@ -23,6 +23,7 @@ from tests.run_folders import plain_rate
 from tests.run_folders import write_run as write_records
 
 GATE = "gate: {metric: output_tps, max_drop: 3%, against: last-good}\n"
+RUN_2 = "20260102-000000-trial-0002"
 OK = Outcome(0, "ok", "", True, "", "")
 
 
@@ -97,9 +98,24 @@ class TestGate:
         store = write_run(tmp_path, "20260102-000000-trial-0002")
         done = dynspec(tmp_path, "gate", store.run_id)
         assert done.returncode == 6
-        assert f"dynspec gate {store.run_id} --accept" in done.stderr
+        assert f"dynspec gate {store.folder} --accept" in done.stderr
         assert dynspec(tmp_path, "gate", store.run_id, "--accept").returncode == 0
         assert good_runs(tmp_path, begun_experiment(store)) == [store.run_id]
+
+    def test_the_advice_names_a_run_as_short_as_it_can_be_typed(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        for folder, word in (("results", RUN_2), ("small runs", f"'small runs/{RUN_2}'")):
+            write_run(tmp_path / folder, RUN_2)
+            done = dynspec(tmp_path / folder, "gate", f"{folder}/{RUN_2}", results=False)
+            assert f"dynspec gate {word} --accept" in done.stderr
+
+    @pytest.mark.parametrize("words", [(), ("--against", "rolling")])
+    def test_the_only_reference_is_not_told_to_become_one(self, good, tmp_path, words):
+        done = dynspec(tmp_path, "gate", good.run_id, *words)
+        assert done.returncode == 6
+        assert f"{good.run_id} is itself the reference (last-good)" in done.stderr
+        assert "the next run of trial on gpu-1 is set against it" in done.stderr
+        assert "--accept" not in done.stderr
 
     def test_a_run_that_claims_nothing_cannot_be_accepted(self, tmp_path):
         store = write_run(tmp_path, "20260102-000000-trial-0002", acts=False)

@@ -11,6 +11,7 @@ from orchestrator.errors import NothingToClaim, Regression, UsageError
 from orchestrator.model.experiment import Experiment, Gate
 from orchestrator.records.begun import begun_experiment
 from orchestrator.records.info import is_simulated
+from orchestrator.records.naming import run_word
 from orchestrator.records.summary import Summary, make_summary
 from orchestrator.store import FACTS, OUTCOME, PLAN, RunStore, replace_file, safe_name
 
@@ -66,13 +67,23 @@ def _references(store: RunStore, experiment: Experiment, against: str) -> list[R
             raise UsageError(f"gate: {against} is the run itself, and no run is worse than itself")
         return [other]
     wanted = 1 if against == LAST_GOOD else KEPT
-    others = [run for run in good_runs(results, experiment) if run != store.run_id][:wanted]
+    good = good_runs(results, experiment)
+    others = [run for run in good if run != store.run_id][:wanted]
     if not others:
-        raise NothingToClaim(
-            f"gate: no run of {experiment.name} on {experiment.node.host} has passed yet, so there is no reference",
-            help=f"if this run is fit to be one: dynspec gate {store.run_id} --accept",
-        )
+        raise _no_reference(store, experiment, itself=store.run_id in good)
     return [RunStore.open(results, run) for run in others]
+
+
+def _no_reference(store: RunStore, experiment: Experiment, *, itself: bool) -> NothingToClaim:
+    if itself:
+        return NothingToClaim(
+            f"gate: {store.run_id} is itself the reference (last-good), and no other run has passed yet",
+            help=f"nothing to do: the next run of {experiment.name} on {experiment.node.host} is set against it",
+        )
+    return NothingToClaim(
+        f"gate: no run of {experiment.name} on {experiment.node.host} has passed yet, so there is no reference",
+        help=f"if this run is fit to be one: dynspec gate {run_word(store)} --accept",
+    )
 
 
 def pointer(results: Path, experiment: Experiment) -> Path:
