@@ -150,8 +150,9 @@ def test_a_run_without_its_experiment_is_refused_by_the_files_name(run: RunStore
 
 def test_a_finished_run_is_gone_on_with_only_where_points_were_lost(run: RunStore) -> None:
     run.write_json("outcome.json", {"outcome": {"exit_code": 0}})
-    with pytest.raises(UsageError, match="is finished"):
+    with pytest.raises(UsageError, match="is finished") as refused:
         _gone_on_with(run)
+    assert refused.value.help == f"dynspec report {run.folder}"  # which lies in no ./results
     _cut(run.folder / f"{POINT}.jsonl")
     assert len(_gone_on_with(run).done.points) == 5
 

@@ -13,6 +13,7 @@ from orchestrator.plan import Done
 from orchestrator.records.begun import begun_experiment
 from orchestrator.records.kept import Kept, look
 from orchestrator.records.lockfile import stored_lock
+from orchestrator.records.naming import run_word
 from orchestrator.records.sameness import changes
 from orchestrator.redact import Redactor
 from orchestrator.runner.options import RunOptions
@@ -67,7 +68,7 @@ def resume(options: RunOptions, experiment: Experiment, redact: Redactor, lock: 
     _same(begun_experiment(store), experiment, store)
     kept = look(store)
     if not kept.dropped and _ended_well(store):
-        raise UsageError(f"run {store.run_id} is finished", help=f"dynspec report {store.run_id}")
+        raise UsageError(f"run {store.run_id} is finished", help=f"dynspec report {run_word(store)}")
     return Resumed(store.run_id, store, kept, stored_lock(store))
 
 
