@@ -63,6 +63,57 @@ class StoredPoint:
         return bool(wanted != hashlib.sha256(raw).hexdigest())
 
 
+_IDENTITY: dict[str, type] = {"arm": str, "boot": int, "index": int, "concurrency": int}
+_REQUESTS: dict[str, type] = {"warmup_requests": int}
+_LOAD: dict[str, type] = {"summary": dict, "client": dict, "chunk_gap_ns": dict}
+_CLIENT: dict[str, type] = {"lag_ns": dict}
+_SHARED: dict[str, type] = {"started_as": str, "boot": int}
+
+
+def stored_point(meta_path: Path) -> StoredPoint | None:
+    """The point that a meta file describes; None where a field that readers rely on is absent or of a wrong type."""
+    meta = json_object(meta_path)
+    if not (_typed(meta, _IDENTITY, absent=False) and _readable(meta)):
+        return None
+    records = meta_path.with_name(meta_path.name.removesuffix(META) + RECORDS)
+    return StoredPoint(meta["arm"], meta["boot"], meta["index"], meta["concurrency"], records, meta)
+
+
+def _readable(meta: Mapping[str, Any]) -> bool:
+    """What may be absent and is not, is of its type."""
+    looks = [meta.get(key) or [] for key in ("server_before", "server_after")]
+    shared = meta.get("shared_boot")
+    return (
+        _typed(meta, _REQUESTS)
+        and all(isinstance(look, list) and all(isinstance(rank, dict) for rank in look) for look in looks)
+        and _readable_load(meta.get("load"))
+        and (shared is None or (isinstance(shared, dict) and _typed(shared, _SHARED, absent=False)))
+    )
+
+
+def _readable_load(load: object) -> bool:
+    """Some agents hand the load generator's summary on in the line that it stood in."""
+    if load is None:
+        return True
+    if not isinstance(load, dict) or not _typed(load, _LOAD):
+        return False
+    inner = load.get("summary")
+    client = load.get("client") or {}
+    if not _typed(client, _CLIENT):
+        return False
+    spreads = (load.get("chunk_gap_ns") or {}, client.get("lag_ns") or {})
+    values = (spread[key] for spread in spreads for key in spread if key == "mean" or key.startswith("p"))
+    numbers = all(type(value) in (int, float, type(None)) for value in values)
+    return numbers and (inner is None or _readable_load(inner))
+
+
+def _typed(found: Mapping[str, Any], kinds: Mapping[str, type], *, absent: bool = True) -> bool:
+    """Whether each value is of its type; JSON's true is no count. `absent`: one may be missing, or null."""
+    return all(
+        absent if (value := found.get(key)) is None else type(value) is kind for key, kind in kinds.items()
+    )
+
+
 def _is_record(line: bytes) -> bool:
     """Also of a last line that a power cut tore, which every reader leaves out."""
     if not line.endswith((b"\n", b"}")):
@@ -239,17 +290,11 @@ class RunStore:
         """Finished points, in order of arm, boot and sweep position. Unreadable ones are left out."""
         found = []
         for path in self.folder.glob(f"arms/*/boot-*/point-*{META}"):
-            match = _POINT_NAME.search(path.name)
-            records = path.with_name(path.name.replace(META, RECORDS))
-            if match is None or not records.is_file():
+            if _POINT_NAME.search(path.name) is None:
                 continue
-            try:
-                meta = json.loads(path.read_text())
-                found.append(
-                    StoredPoint(meta["arm"], meta["boot"], meta["index"], meta["concurrency"], records, meta)
-                )
-            except (OSError, ValueError, KeyError, TypeError):
-                continue
+            point = stored_point(path)
+            if point is not None and point.records.is_file():
+                found.append(point)
         yield from sorted(found, key=lambda point: (point.arm, point.boot, point.index))
 
     @property

@@ -11,6 +11,7 @@ from orchestrator.records.begun import begun_experiment
 from orchestrator.records.damage import damage
 from orchestrator.records.gating import setup_of_run
 from orchestrator.records.info import is_simulated
+from orchestrator.records.kept import look
 from orchestrator.records.results import write_reports
 from orchestrator.records.summary import make_summary
 from orchestrator.report import html, terminal
@@ -125,6 +126,33 @@ def test_files_of_the_wrong_shape_are_as_good_as_lost(run, value):
         (run.folder / name).write_text(value)
     damage = reports(run)[1].damage
     assert [line.split()[0] for line in damage] == ["facts.json", "plan.json", "outcome.json"]
+
+
+WRONG_VALUES = [
+    {"concurrency": "4"},
+    {"boot": True},
+    {"server_before": "x"},
+    {"server_after": [1]},
+    {"load": [1]},
+    {"load": {"client": {"lag_ns": {"p99": "1"}}}},
+    {"load": {"summary": {"chunk_gap_ns": {"mean": []}}}},
+    *({key: {"a": []}} for key in ("concurrency", "index", "boot", "arm", "warmup_requests", "shared_boot")),
+]
+
+
+def test_a_measurement_with_a_value_of_a_wrong_type_is_as_good_as_lost(tmp_path):
+    run = write_run(tmp_path, "20260101-000000-trial-0001", sweep=(1,), arms=("baseline", "eagle3"))
+    path = run.folder / BOOT / "point-00-c1.meta.json"
+    good = json.loads(path.read_text())
+    lost = f"{path.relative_to(run.folder)} is damaged: this measurement is left out"
+    for wrong in WRONG_VALUES:
+        path.write_text(json.dumps(good | wrong))
+        assert lost in damage(run), wrong
+        assert len(list(run.points())) == 5, wrong
+        assert [dropped.why for dropped in look(run).dropped] == [f"{path.name} cannot be read"], wrong
+    summary, info = write_reports(run, begun_experiment(run), formats=())
+    assert lost in info.damage
+    assert summary["arms"]["eagle3"]["points"][0]["ok"] == 8  # of boots 2 and 3
 
 
 def test_files_that_are_missing_are_named_too(run):

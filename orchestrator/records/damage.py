@@ -26,8 +26,8 @@ from orchestrator.store import (
     SERVER_INFO,
     SERVER_LOG,
     RunStore,
-    json_object,
     safe_name,
+    stored_point,
 )
 
 _SECTIONS = {
@@ -91,9 +91,9 @@ def _of_boot(boot: Path) -> Iterator[tuple[Path, str, str]]:
 
 def _had_a_server(boot: Path, metas: Iterable[str]) -> bool:
     """Points that were measured in the server of another boot leave the file there."""
-    read = [json_object(boot / f"{stem}{META}") for stem in metas]
-    homes = [home_of(meta, meta["arm"], meta["boot"]) for meta in read if {"arm", "boot"} <= meta.keys()]
-    own = [meta for meta in read if SHARED_KEY not in meta]
+    read = [stored_point(boot / f"{stem}{META}") for stem in metas]
+    homes = [home_of(point.meta, point.arm, point.boot) for point in read if point is not None]
+    own = [point for point in read if point is None or SHARED_KEY not in point.meta]
     return bool(own) or any(boot.match(f"arms/{safe_name(home.arm)}/boot-{home.boot}") for home in homes)
 
 
@@ -103,7 +103,7 @@ def _stems(boot: Path, suffix: str) -> set[str]:
 
 def _of_point(meta: Path, records: Path) -> Iterator[tuple[Path, str, str]]:
     left_out = "this measurement is left out"
-    if fault := _of_json(meta, ("arm", "boot", "index", "concurrency")):
+    if fault := _of_json(meta) or ("is damaged" if stored_point(meta) is None else ""):
         yield meta, fault, left_out
     if not records.is_file():
         yield records, "is missing", left_out
@@ -111,7 +111,7 @@ def _of_point(meta: Path, records: Path) -> Iterator[tuple[Path, str, str]]:
         yield records, "is empty", "this measurement has no request, and does not count"
 
 
-def _of_json(path: Path, keys: Iterable[str] = ()) -> str:
+def _of_json(path: Path) -> str:
     """What is wrong with a JSON object; empty if nothing is."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -122,9 +122,7 @@ def _of_json(path: Path, keys: Iterable[str] = ()) -> str:
         return "is damaged"
     if value is None:
         return "is empty"
-    if not isinstance(value, dict) or any(key not in value for key in keys):
-        return "is damaged"
-    return ""
+    return "" if isinstance(value, dict) else "is damaged"
 
 
 def _of_section(path: Path, key: str) -> str:

@@ -9,7 +9,16 @@ from pathlib import Path
 
 from orchestrator.plan import Done
 from orchestrator.records.served import home_of
-from orchestrator.store import DIGEST, META, RECORDS, SERVER_INFO, RunStore, StoredPoint, json_object
+from orchestrator.store import (
+    DIGEST,
+    META,
+    RECORDS,
+    SERVER_INFO,
+    RunStore,
+    StoredPoint,
+    json_object,
+    stored_point,
+)
 
 
 @dataclass(frozen=True)
@@ -88,17 +97,15 @@ def _point(store: RunStore, stem: Path) -> StoredPoint | Dropped:
         return drop("it was being stored when the run ended")
     if not records.is_file():
         return drop(f"{records.name} is missing")
-    meta = json_object(meta_path)
-    try:
-        point = StoredPoint(meta["arm"], meta["boot"], meta["index"], meta["concurrency"], records, meta)
-        own = store.folder / store.boot_path(point.arm, point.boot, point.stem)
-    except (KeyError, TypeError, ValueError):
+    point = stored_point(meta_path)
+    if point is None:
         return drop(f"{meta_path.name} cannot be read")
+    own = store.folder / store.boot_path(point.arm, point.boot, point.stem)
     if own != stem:
         return drop(f"it says that it is {own.relative_to(store.folder / 'arms').as_posix()}")
-    if point.damaged or (DIGEST not in meta and _cut_short(records)):
+    if point.damaged or (DIGEST not in point.meta and _cut_short(records)):
         return drop(f"{records.name} is not what was stored")
-    home = home_of(meta, point.arm, point.boot)
+    home = home_of(point.meta, point.arm, point.boot)
     info = store.folder / store.boot_path(home.arm, home.boot, SERVER_INFO)
     if info.is_file() and not json_object(info):
         return drop(f"{SERVER_INFO} of its boot cannot be read", info)
