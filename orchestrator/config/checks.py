@@ -166,7 +166,10 @@ def _idle_flags(arm: Arm) -> Iterator[Fault]:
 
 
 def check_sweep(sweep: Sweep, arms: Iterable[Arm], root: TreeNode, problems: Problems) -> None:
-    """Prompts, endpoint and tokenizer must go together."""
+    """A stepping load must be able to step; prompts, endpoint and tokenizer must go together."""
+    for value in _below_the_step(sweep):
+        text = f"{value} is not above {sweep.load.around}, which load.straddle steps across; write a larger number"
+        problems.rule(place(root, "sweep", "concurrency"), "sweep.concurrency", text)
     if sweep.prompts.source == "input_ids" and sweep.endpoint != "generate":
         text = "token ids can only be sent to /generate; write endpoint: generate"
         problems.rule(place(root, "sweep", "endpoint"), "sweep.endpoint", text)
@@ -178,6 +181,12 @@ def check_sweep(sweep: Sweep, arms: Iterable[Arm], root: TreeNode, problems: Pro
                 "a server with skip-tokenizer-init takes token ids only; write {source: input_ids, vocab: N}"
             )
             problems.rule(place(root, "sweep", "prompts"), "sweep.prompts", text)
+
+
+def _below_the_step(sweep: Sweep) -> list[int]:
+    """Concurrencies with too few requests to stay on both sides of a stepping load."""
+    around = sweep.load.around
+    return [] if around is None else [value for value in dict.fromkeys(sweep.concurrency) if value <= around]
 
 
 def warnings(

@@ -52,11 +52,17 @@ _OPEN = Section(
         Field("rate", RATE, "arrivals per second, such as 8/s", required=True),
     ),
 )
+_SHORTEST_PERIOD_S = 0.1  # a step that lasts a few decode steps is none: requests join and leave one by one
 _AROUND = Section(
     _Around,
     (
         Field("around", Whole(1, 100_000), "the threshold to step across", required=True),
-        Field("period", duration(), "how long one step up and one down last together", required=True),
+        Field(
+            "period",
+            duration(_SHORTEST_PERIOD_S),
+            "how long one step up and one down last together",
+            required=True,
+        ),
     ),
 )
 _FORMS = "closed, {open: poisson, rate: 8/s} or {straddle: {around: 5, period: 2s}}"

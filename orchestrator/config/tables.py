@@ -176,7 +176,9 @@ SWEEP = Section(
     Sweep,
     (
         Field(
-            "concurrency", ListOf(Whole(1, 100_000), "concurrencies"), "requests in flight, one point each"
+            "concurrency",
+            ListOf(Whole(1, 100_000), "concurrencies"),
+            "requests in flight, one point each; of a stepping load it gives their number, and lies above `around`",
         ),
         Field(
             "load", LoadChoice(), "closed, {open: poisson, rate: 8/s} or {straddle: {around: 5, period: 2s}}"
