@@ -119,6 +119,29 @@ def test_a_wider_sweep_is_compared_on_the_points_both_have():
     assert found.arms[0].headline_points == (1, 2, 5, 10, 30)
 
 
+def cut(levels, lost=()):
+    """A run that asked for `levels` alone; `lost` are of those, asked and without a value that counts."""
+    kept = [replace(p, valid=p.concurrency not in lost) for p in points(3, 0.005, arms=ARMS[:2])]
+    return summarise([p for p in kept if p.concurrency in levels], arms=ARMS[:2])
+
+
+@pytest.mark.parametrize("levels", [SWEEP[:1], SWEEP[:2], SWEEP[:3], SWEEP[2:4]])
+def test_a_run_that_asked_for_few_of_the_others_concurrencies_is_compared_on_those(levels):
+    few, whole = cut(levels), run()
+    for a, b in ((few, whole), (whole, few)):
+        for arm in compare_runs(a, b, None).arms:
+            assert arm.headline is not None
+            assert arm.headline_points == levels
+            assert arm.notes == ()
+    assert gate(few, {"r1": whole}, RULE).state == "pass"
+
+
+def test_points_that_were_asked_for_and_lost_still_speak_against_a_boot():
+    for arm in compare_runs(cut(SWEEP, lost=SWEEP[2:]), run(), None).arms:
+        assert arm.headline is None
+        assert f"{arm.arm} boot 1 has 2 of 6 valid points: not in the headline" in arm.notes
+
+
 # -- compare -------------------------------------------------------------------------------------------------
 
 

@@ -78,10 +78,21 @@ def side(summary: Summary, arm: str, metric: str) -> Side:
             value = boot["metrics"].get(metric)
             if boot["valid"] and value is not None and value > 0:
                 values.setdefault(boot["boot"], {})[point["index"]] = value
-    return Side(arm, by_concurrency(values, levels))
+    return Side(arm, by_concurrency(values, levels), asked=_asked(summary))
+
+
+def _asked(summary: Summary) -> frozenset[int]:
+    """Concurrencies of the run's sweep: those of any arm's points, and those known to have come to none."""
+    measured = {point["concurrency"] for arm in summary["arms"].values() for point in arm["points"]}
+    return frozenset(measured.union(*(item.get("uncounted_at", ()) for item in summary.get("crossover", ()))))
 
 
 def pooled(sides: Sequence[Side]) -> Side:
-    """Boots of several runs as one side; boots are numbered anew."""
+    """Boots of several runs as one side; boots are numbered anew.
+
+    Asked is what any of the runs asked: one short sweep among many must not narrow what is compared, its boots go.
+    """
     boots = [points for item in sides for points in item.values.values()]
-    return Side(sides[0].name, dict(enumerate(boots, 1)))
+    known = [item.asked for item in sides if item.asked is not None]
+    asked = frozenset[int]().union(*known) if len(known) == len(sides) else None
+    return Side(sides[0].name, dict(enumerate(boots, 1)), asked=asked)

@@ -28,11 +28,15 @@ def higher_is_better(metric: str) -> bool:
 
 @dataclass(frozen=True)
 class Side:
-    """One arm's values and when its boots ran. `order`: boot -> place in the run; {}: unknown."""
+    """One arm's values and when its boots ran. `order`: boot -> place in the run; {}: unknown.
+
+    `asked`: what its boots were to measure, valid or not; None: the same as the other side's.
+    """
 
     name: str
     values: BootValues
     order: Mapping[int, float] = field(default_factory=dict)
+    asked: frozenset[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -130,16 +134,22 @@ def _why_none(headline: Contrast | None) -> tuple[str, ...]:
 
 
 def _balanced(arm: Side, against: Side) -> tuple[BootValues, BootValues, tuple[str, ...]]:
-    """Leave out boots that lack half of the points or more: they would take too many points out of the headline."""
+    """Leave out boots that lack half of the points or more: they would take too many points out of the headline.
+
+    What only one side was asked for counts for neither: nobody lost it.
+    """
     wanted = {index for side in (arm, against) for points in side.values.values() for index in points}
+    for side in (arm, against):
+        wanted &= wanted if side.asked is None else side.asked
     notes: list[str] = []
     kept: list[BootValues] = []
     for side in (arm, against):
-        good = {boot: points for boot, points in side.values.items() if 2 * len(points) > len(wanted)}
-        kept.append(good)
+        has = {boot: len(wanted & points.keys()) for boot, points in side.values.items()}
+        kept.append({boot: side.values[boot] for boot, count in has.items() if 2 * count > len(wanted)})
         notes += [
-            f"{side.name} boot {boot} has {len(side.values[boot])} of {len(wanted)} valid points: not in the headline"
-            for boot in sorted(set(side.values) - set(good))
+            f"{side.name} boot {boot} has {count} of {len(wanted)} valid points: not in the headline"
+            for boot, count in sorted(has.items())
+            if wanted and 2 * count <= len(wanted)
         ]
     return kept[0], kept[1], tuple(notes)
 
