@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.analysis.stepping import Steady, Stepping
+from orchestrator.analysis.stepping import Steady, Stepping, unstepped
 from orchestrator.analysis.summary import summarise
 from orchestrator.analysis.switching import ResumePenalty
+from orchestrator.model.experiment import Load
 from orchestrator.model.result import PointResult, RunInfo
 from orchestrator.records.begun import begun_experiment
+from orchestrator.records.points import read_points
 from orchestrator.records.summary import make_summary
 from orchestrator.report import html, markdown, terminal
 from orchestrator.report.answer import answer, supporting
@@ -220,3 +222,28 @@ def test_retractions_are_counted_from_the_logs_of_the_boots(tmp_path: Path):
     found = summary_of(run)
     assert found["kv_retractions"] == [{"arm": "eagle3", "boot": 1, "requests": 4}]
     assert found["straddle"] is None
+
+
+@pytest.mark.parametrize(
+    ("load", "span_s", "share", "says"),
+    [
+        (Load("straddle", around=3, period_s=1.0), 4.0, 0.0, "at no time were more than 3 in flight"),
+        (Load("straddle", around=3, period_s=1.0), 4.0, None, "at no time were more than 3 in flight"),
+        (Load("straddle", around=3, period_s=2.0), 1.5, 0.3, "lasted 1.5 s, less than one period of 2 s"),
+        (Load("straddle", around=3, period_s=2.0), 2.0, 0.3, ""),
+        (Load("straddle", around=3, period_s=2.0), None, None, ""),
+        (Load(), 0.1, None, ""),
+    ],
+)
+def test_a_load_that_never_stepped_is_not_taken_for_one_that_did(load, span_s, share, says):
+    found = unstepped(load, span_s, share)
+    assert (found is None) == (says == "")
+    assert found is None or (found.fatal and says in found.text)
+
+
+def test_a_stored_point_that_never_stepped_does_not_count(tmp_path: Path):
+    run = write_run(tmp_path, "still", boots=1, sweep=(2,), load=STEPS)
+    experiment = begun_experiment(run)
+    points = read_points(run, experiment).points
+    assert points
+    assert all("at no time were more than 4 in flight" in " ".join(point.reasons) for point in points)

@@ -14,6 +14,8 @@ from orchestrator.analysis import stats
 from orchestrator.analysis.stats import Contrast
 from orchestrator.analysis.study import Study
 from orchestrator.analysis.switching import ResumePenalty, straddle
+from orchestrator.analysis.validity import Finding
+from orchestrator.model.experiment import Load
 from orchestrator.model.result import ArmSummary, PointResult, PointSummary
 
 SHARE, TRANSITIONS = "share_above", "transitions_per_s"
@@ -57,6 +59,21 @@ class Stepping:
     steady: Steady | None = None
     resumes: Mapping[str, Sequence[ResumePenalty]] = field(default_factory=dict)
     made_up: frozenset[str] = frozenset()
+
+
+def unstepped(load: Load, span_s: float | None, share_above: float | None) -> Finding | None:
+    """Why this was no load that steps. `span_s`: from the first to the last sending; `share_above`: of that time, the
+    part with more than `load.around` requests in flight. None for a load that did step, and where nothing was sent."""
+    if load.around is None or load.period_s is None or span_s is None:
+        return None
+    if not share_above:
+        return Finding(
+            "no_steps", f"the load never stepped: at no time were more than {load.around} in flight"
+        )
+    if span_s < load.period_s:
+        text = f"the load lasted {span_s:.2g} s, less than one period of {load.period_s:g} s; raise requests_per_slot"
+        return Finding("no_steps", text)
+    return None
 
 
 def stepping_json(load: Stepping, study: Study, floor: float) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from orchestrator.analysis.likeness import (
     unintended,
 )
 from orchestrator.analysis.roles import roles
-from orchestrator.analysis.stepping import SHARE, TRANSITIONS
+from orchestrator.analysis.stepping import SHARE, TRANSITIONS, unstepped
 from orchestrator.analysis.validity import Evidence, Finding, GpuWindow, judge, judged
 from orchestrator.load.point import read_records
 from orchestrator.metrics import PointMetrics, point_metrics, share_above
@@ -139,6 +139,8 @@ class _Reader:
         )
         if stored.damaged:
             notes = (*notes, DAMAGED_RECORDS)
+        if stepping and (still := unstepped(self.sweep.load, raw.window_s, stepping.get(SHARE))) is not None:
+            notes = (*notes, still)
         if (unsteady := health_finding(meta.get(HEALTH_KEY))) is not None:
             notes = (*notes, unsteady)
         self.found.append((point, evidence, notes))
