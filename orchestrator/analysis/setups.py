@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.model.experiment import Experiment, Gpus
+from orchestrator.model.experiment import Experiment, Gpus, Load
 
 ABSENT = "(absent)"
 
@@ -50,7 +50,7 @@ def setup_of(
         "model": experiment.server.args.get("model-path", ABSENT),
         "engine": "simulated" if simulated else "real",
         "endpoint": sweep.endpoint,
-        "load": sweep.load,
+        "load": _load(sweep.load),
         "output tokens": sweep.output_tokens,
         "ignore_eos": sweep.ignore_eos,
         "temperature": sweep.temperature,
@@ -77,6 +77,15 @@ def setup_of(
         for arm in experiment.arms
     }
     return Setup({**_text(work), **_bodies(summary)}, _text(place), _text(software), arms)
+
+
+def _load(load: Load) -> str:
+    """As a reader would say it: `closed`, `open, poisson 5/s`, `steps across 12, period 2s`."""
+    if load.kind == "open":
+        return f"open, {load.arrival} {load.rate_per_s:.12g}/s"
+    if load.kind == "straddle":
+        return f"steps across {load.around}, period {load.period_s:.12g}s"
+    return load.kind
 
 
 def _text(values: Mapping[str, object]) -> dict[str, str]:
