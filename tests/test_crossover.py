@@ -121,3 +121,23 @@ def test_the_same_concurrency_twice_in_a_sweep_is_one_place_on_the_curve():
     assert by_concurrency(values, {0: 1, 1: 10, 2: 1}) == {
         1: {1: pytest.approx(200.0), 10: pytest.approx(200.0)}
     }
+
+
+def test_a_crossing_comes_from_the_levels_and_not_from_boots_that_come_and_go():
+    """Two boots of ten are slow everywhere, and only they have a value at 30: just above 10 nothing happens."""
+    eagle, plain = arm("e", crossing_at_12, boots=10, noise=0.001), base(boots=10, noise=0.001)
+    for boot, points in eagle.values.items():
+        for c in points:
+            points[c] *= math.exp(-0.05 if boot <= 2 else 0.0125)
+        if boot > 2:
+            del points[30]
+    (crossing,) = crossover("output_tps", eagle, plain).crossings
+    assert crossing.concurrency == pytest.approx(12, rel=0.1)
+    assert (crossing.low, crossing.high) == (10, 30)
+
+
+def test_a_level_that_is_exactly_even_hides_no_crossing():
+    eagle = Side("e", {1: {1: 120.0, 10: 1000.0, 100: 8000.0}})
+    plain = Side("b", {1: {1: 100.0, 10: 1000.0, 100: 10000.0}})
+    (crossing,) = crossover("output_tps", eagle, plain).crossings
+    assert 1 < crossing.concurrency < 100

@@ -3,6 +3,7 @@
 Between measured points each boot's log value is taken as linear in log concurrency. The interval of a crossing is the
 set of concurrencies at which the two arms are not told apart at 95 % (the test turned round, as in Fieller's theorem),
 between the last point that is surely better and the next that is surely worse. "Surely" is Holm-corrected over points.
+Where a boot lacks a level in between, the interval is those two points and nothing finer (see `_bracketed`).
 """
 
 from __future__ import annotations
@@ -76,7 +77,13 @@ def crossover(
     sure = [point for point in comparison.points if point.call != "inconclusive"]
     if tested:
         gain = _interpolated(metric, comparison.method, arm, moved)
-        crossings = tuple(_crossing(a, b, gain) for a, b in pairwise(sure) if a.call != b.call)
+        crossings = tuple(
+            _crossing(a, b, gain)
+            if _same_boots(a.index, b.index, arm, against)
+            else _bracketed(metric, a.index, b.index, changes)
+            for a, b in pairwise(sure)
+            if a.call != b.call
+        )
     else:
         crossings = _estimates(metric, changes)
     uncounted = tuple(sorted(set(asked) - set(changes)))
@@ -161,6 +168,27 @@ def _values_at(side: Side, concurrency: float) -> dict[int, float]:
     }
 
 
+def _same_boots(low: int, high: int, *sides: Side) -> bool:
+    """Whether each side has the same boots at all of its levels from `low` to `high`."""
+    for side in sides:
+        inside = [{c for c in points if low <= c <= high} for points in side.values.values()]
+        if any(levels and levels != set().union(*inside) for levels in inside):
+            return False
+    return True
+
+
+def _bracketed(metric: str, low: int, high: int, changes: Mapping[int, Contrast]) -> Crossing:
+    """Between two sure points where boots lack a level: no curve over boots is whole there.
+
+    Boots come and go at the levels, so a mean over those that reach a concurrency jumps beside a level, and a jump
+    would pass for a crossing. The estimate joins the levels' own contrasts, each from all of its boots, and is
+    continuous. The interval is what the tests at both ends carry by themselves: left of it the arm is surely on one
+    side, right of it on the other.
+    """
+    first = _estimates(metric, {c: change for c, change in changes.items() if low <= c <= high})[0]
+    return Crossing(first.concurrency, float(low), float(high), first.turns)
+
+
 def _crossing(left: PointVerdict, right: PointVerdict, gain: Gain) -> Crossing:
     """Between two measured concurrencies with opposite sure calls (`index` is the concurrency here)."""
     turns: Literal["worse", "better"] = "worse" if left.call == "better" else "better"
@@ -198,11 +226,11 @@ def _first(test: Callable[[float], bool], start: float, end: float) -> float:
 
 
 def _estimates(metric: str, changes: Mapping[int, Contrast]) -> tuple[Crossing, ...]:
-    """Sign changes of the estimates alone, without an interval: for one boot, shown and never claimed."""
+    """Sign changes of the estimates alone, without an interval. A level that is exactly even takes no side."""
     sign = 1 if higher_is_better(metric) else -1
+    gains = [(c, sign * math.log(change.ratio)) for c, change in sorted(changes.items()) if change.ratio != 1]
     found = []
-    for (low, a), (high, b) in pairwise(sorted(changes.items())):
-        left, right = sign * math.log(a.ratio), sign * math.log(b.ratio)
+    for (low, left), (high, right) in pairwise(gains):
         if left * right < 0:
             at = low * math.exp(math.log(high / low) * left / (left - right))
             found.append(Crossing(at, None, None, "worse" if left > 0 else "better"))
