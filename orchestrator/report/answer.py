@@ -95,7 +95,8 @@ def beyond_verdicts(summary: Summary, info: RunInfo) -> list[str]:
 
 
 def main_crossover(summary: Summary) -> dict[str, Any] | None:
-    """Static speculation against the baseline; of several arms the one with the best headline; else a dynamic arm."""
+    """Static speculation against the baseline; of several arms the one that counts at the most points, then the one
+    with the best headline; else a dynamic arm."""
     parts, metric = summary["roles"], summary["metric"]
     found: dict[str, dict[str, Any]] = {
         item["arm"]: item for item in summary["crossover"] if _is_main(item, parts, metric)
@@ -103,7 +104,7 @@ def main_crossover(summary: Summary) -> dict[str, Any] | None:
     for group in (parts["static"], parts["dynamic"]):
         arms = [arm for arm in group if arm in found and found[arm]["kind"] != "nothing"]
         if arms:
-            return found[max(arms, key=lambda arm: _headline(summary, arm))]
+            return found[max(arms, key=lambda arm: _strength(summary, found[arm]))]
     return None
 
 
@@ -111,9 +112,16 @@ def _is_main(item: dict[str, Any], parts: dict[str, Any], metric: str) -> bool:
     return bool(item["metric"] == metric and item["against"] == parts["baseline"])
 
 
-def _headline(summary: Summary, arm: str) -> float:
-    changes = [v.get("change") for v in summary["verdicts"] if v["arm"] == arm]
-    return next((change for change in changes if change is not None), float("-inf"))
+def _strength(summary: Summary, item: dict[str, Any]) -> tuple[int, int, float]:
+    """Concurrencies that count at all, those in the headline, the headline's change.
+
+    Headlines over different points do not compare: an arm that lost its worst point would look best.
+    """
+    verdicts = [v for v in summary["verdicts"] if v["arm"] == item["arm"] and v["against"] == item["against"]]
+    change, points = next(
+        ((v["change"], v["points_in_headline"]) for v in verdicts if "change" in v), (float("-inf"), [])
+    )
+    return len(item["changes"]), len(set(points)), change
 
 
 def _gain(item: dict[str, Any]) -> str:

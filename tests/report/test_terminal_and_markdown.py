@@ -10,7 +10,7 @@ from orchestrator.analysis.summary import summarise
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import RunInfo
 from orchestrator.report import html, junit, markdown, terminal
-from orchestrator.report.answer import answer
+from orchestrator.report.answer import answer, main_crossover
 from orchestrator.report.tables import build
 from tests.report.example_runs import ARMS, CARD, INFO, SWEEP, points, rate, summary
 
@@ -95,6 +95,29 @@ def test_the_answer_speaks_of_the_concurrencies_that_count_and_names_the_others(
         assert tail in text
         assert "every measured" not in text
         assert ">speculation on<" not in text or rates is rate
+
+
+@pytest.mark.parametrize("boots_that_lost_it", [(1,), (1, 2, 3)])
+def test_an_arm_that_lost_its_worst_point_is_not_the_strongest_for_it(boots_that_lost_it):
+    arms = (*ARMS[:2], replace(ARMS[1], name="worn"))
+    measured = points(
+        3,
+        arms=arms,
+        noise=0.001,
+        rates=lambda arm, c: rate("eagle3", c) * 0.99 if arm == "worn" else rate(arm, c),
+    )
+    shown = summarise(measured, arms=arms)
+    assert main_crossover(shown)["arm"] == "eagle3"
+    lost = [
+        replace(p, valid=False, reasons=(BUSY.format(9.0),))
+        if p.arm == "worn" and p.concurrency == SWEEP[-1] and p.boot in boots_that_lost_it
+        else p
+        for p in measured
+    ]
+    shown = summarise(lost, arms=arms)
+    best = max(shown["verdicts"], key=lambda verdict: verdict["change"])
+    assert best["arm"] == "worn"
+    assert main_crossover(shown)["arm"] == "eagle3"
 
 
 def test_concurrencies_that_a_run_cut_short_never_came_to_are_named():
