@@ -9,6 +9,7 @@ from orchestrator.config.tree import Problem, Problems, TreeNode, made_by_preset
 from orchestrator.model.experiment import Arm, Node, Prompts, Server, Sweep
 from orchestrator.model.path_flags import read_by
 from orchestrator.model.speculation import (
+    BASE_GPU_FLAG,
     DRAFT_SYNC_FLAG,
     LEAST,
     SPECULATIVE_RUNNING_LIMIT,
@@ -16,6 +17,7 @@ from orchestrator.model.speculation import (
     SWITCH_FLAG,
     THRESHOLD_FLAG,
     algorithm,
+    first_gpu,
     gpus_needed,
     running_limit,
     setting,
@@ -96,6 +98,9 @@ def _gpu_faults(arm: Arm, count: int) -> Iterator[Fault]:
             ("args", key),
             f"the server needs {gpus_needed(arm)} GPUs (tp x pp x dp), and node.gpus lists {count}",
         )
+    elif first_gpu(arm) + gpus_needed(arm) > count:
+        text = f"{first_gpu(arm)} counts among the {count} of node.gpus, from 0 on, and the server needs"
+        yield ("args", BASE_GPU_FLAG), f"{text} {gpus_needed(arm)} from there"
 
 
 def _spelling_faults(arm: Arm) -> Iterator[Fault]:

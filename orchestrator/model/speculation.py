@@ -23,6 +23,8 @@ LEAST: dict[str, int] = {
     THRESHOLD_FLAG: 0,
 }
 
+BASE_GPU_FLAG = "base-gpu-id"
+
 # Flags that dynspec interprets, with the other spellings that SGLang's parser knows for them.
 SPELLINGS: dict[str, tuple[str, ...]] = {
     "model-path": ("model-path", "model"),
@@ -30,6 +32,7 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
     "pp-size": ("pp-size", "pipeline-parallel-size", "pp"),
     "dp-size": ("dp-size", "data-parallel-size", "dp"),
     "enable-dp-attention": ("enable-dp-attention",),
+    BASE_GPU_FLAG: (BASE_GPU_FLAG,),
     "speculative-algorithm": ("speculative-algorithm",),
     "speculative-draft-model-path": ("speculative-draft-model-path", "speculative-draft-model"),
     "speculative-num-steps": ("speculative-num-steps",),
@@ -86,3 +89,8 @@ def gpus_needed(arm: Arm) -> int:
     """GPUs of one server: tensor parallel size x pipeline stages x replicas (DP attention shares the GPUs)."""
     replicas = 1 if setting(arm, "enable-dp-attention") else whole(arm, "dp-size") or 1
     return (whole(arm, "tp-size") or 1) * (whole(arm, "pp-size") or 1) * replicas
+
+
+def first_gpu(arm: Arm) -> int:
+    """The server's first GPU, counted among those that it may see (CUDA_VISIBLE_DEVICES makes indices relative)."""
+    return max(whole(arm, BASE_GPU_FLAG) or 0, 0)

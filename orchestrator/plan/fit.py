@@ -10,7 +10,7 @@ from orchestrator.errors import DoesNotFit, NodeBusy
 from orchestrator.model.experiment import Arm, Experiment, Node
 from orchestrator.model.facts import Facts, JournalFact, LockFact
 from orchestrator.model.plan import Edit, PatchSet, WorkerPath
-from orchestrator.model.speculation import gpus_needed
+from orchestrator.model.speculation import BASE_GPU_FLAG, first_gpu, gpus_needed
 from orchestrator.plan.arms import FittedArms
 from orchestrator.plan.gpus import count_of, describe, gpu_name, holders, may_stop, occupied_without_holder
 from orchestrator.plan.sharing import Group
@@ -200,8 +200,10 @@ def _gpu_misfits(context: Context) -> Iterator[str]:
         yield f"node.gpus names GPU {', '.join(map(str, missing))}, and {facts.host} has {have}"
     count = len(facts.gpus) if gpus is None else len(gpus)
     for arm in context.arms:
-        if facts.gpus and gpus_needed(arm) > count:
-            yield f"arm {arm.name} needs {gpus_needed(arm)} GPUs (tp x pp x replicas), and {count} may be used"
+        if facts.gpus and first_gpu(arm) + gpus_needed(arm) > count:
+            begin = f" from {BASE_GPU_FLAG} {first_gpu(arm)} on" if first_gpu(arm) else ""
+            need = f"{gpus_needed(arm)} GPU{'s' * (gpus_needed(arm) > 1)} (tp x pp x replicas){begin}"
+            yield f"arm {arm.name} needs {need}, and {count} may be used"
     for gpu in facts.gpus:
         if gpu.memory_used_mib is None and (gpus is None or gpu.index in gpus):
             yield f"GPU {gpu.index} does not say how much memory is in use, so it cannot be called free"
