@@ -131,6 +131,10 @@ class NodeDirty(DynspecError):
         self.restore_command = restore_command
 
 
+class OutputLost(OSError):
+    """Standard output takes no more: what was to be shown there is incomplete. `strerror` says so and why."""
+
+
 class Interrupted(BaseException):
     """A signal asked the run to end. A BaseException, so that no `except Exception` swallows it."""
 

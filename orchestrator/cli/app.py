@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import sys
@@ -12,9 +11,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from orchestrator.cli import asking, compares, logs, nodes, patches, results, runs, schema, tune
+from orchestrator.cli import asking, compares, logs, nodes, output, patches, results, runs, schema, tune
 from orchestrator.cli.words import error_lines, error_value
-from orchestrator.errors import DynspecError, Interrupted, UsageError
+from orchestrator.errors import DynspecError, Interrupted, OutputLost, UsageError
 from orchestrator.version import VERSION
 
 app = typer.Typer(
@@ -59,9 +58,7 @@ schema.register(app)
 
 def main() -> NoReturn:
     """Runs the command line; every way out goes through here, but for KeyboardInterrupt, which `cli.main` answers."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a character that this terminal lacks ends nothing
-            stream.reconfigure(errors="backslashreplace")
+    output.prepare()
     try:
         code = app(standalone_mode=False, prog_name="dynspec")
     except DynspecError as error:
@@ -73,6 +70,8 @@ def main() -> NoReturn:
         raise KeyboardInterrupt from None
     except BrokenPipeError:  # `dynspec ... | head`: the reader is gone, and nobody is left to tell
         code = 1
+    except OutputLost:
+        code = 1  # told by `_quit`
     except Exception as error:  # noqa: BLE001  the top: anything unforeseen is a bug, shown whole
         code = _unforeseen(error)
     _quit(int(code or 0))
@@ -99,6 +98,10 @@ def _unforeseen(error: Exception) -> int:
 
 
 def _quit(code: int) -> NoReturn:
+    if lost := output.lost():
+        with suppress(OSError):
+            print(lost, file=sys.stderr)
+        code = code or 1
     try:
         sys.stdout.flush()
     except OSError:  # the reader or the terminal is gone, nothing is wrong

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from orchestrator.cli import output
 from orchestrator.cli.words import error_lines
 from orchestrator.errors import NodeDirty
 from orchestrator.model.experiment import Experiment
@@ -67,8 +68,18 @@ class JsonLines:
         if finished.store is None:  # refused before there was a run folder: no outcome event was written
             with suppress(OSError):
                 print(json.dumps(outcome_event(finished)), flush=True)
+        _tell_loss(finished)
         if isinstance(finished.error, NodeDirty):
             print(finished.error.restore_command, file=sys.stderr)
+
+
+def _tell_loss(finished: Finished) -> None:
+    """What could not be shown costs no run its exit code: its outcome is stored."""
+    said = finished.error.message if finished.error is not None else ""
+    if lost := output.lost(answered=said):
+        more = f"; the run folder is whole: {finished.store.folder}" if finished.store is not None else ""
+        with suppress(OSError):  # of a detached run it is the same file
+            print(f"{lost}{more}", file=sys.stderr)
 
 
 def outcome_event(finished: Finished) -> dict[str, Any]:
@@ -114,6 +125,7 @@ class Lines:
         with suppress(OSError):
             self._show(finished)
             sys.stdout.flush()
+        _tell_loss(finished)
         for line in self.error_lines(finished):
             print(line, file=sys.stderr)
 

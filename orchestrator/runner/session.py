@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Checked
-from orchestrator.errors import DynspecError, Interrupted, NodeDirty, PhaseFailed
+from orchestrator.errors import DynspecError, Interrupted, NodeDirty, OutputLost, PhaseFailed
 from orchestrator.load.prompts import digest_of
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.plan import RunPoint
@@ -114,7 +114,10 @@ class Session:
         except DynspecError as failure:
             error = explain_end(failure, self.node)
         except OSError as failure:
-            full = failure.errno in (errno.ENOSPC, errno.EDQUOT)
+            shown = (
+                isinstance(failure, OutputLost) and not self.options.detached
+            )  # there it is a file in results
+            full = failure.errno in (errno.ENOSPC, errno.EDQUOT) and not shown
             what_helps = f"free some space for {self.options.results}" if full else ""
             error = PhaseFailed(f"this machine: {os_words(failure)}", help=what_helps)
         except Exception as unforeseen:  # noqa: BLE001  raised again when the node is clean

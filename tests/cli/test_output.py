@@ -1,0 +1,82 @@
+"""Standard output that takes no more, or is closed: said in a line, or nobody's business; never a traceback."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli import output
+from orchestrator.cli.screen import Lines
+from orchestrator.config import load_experiment
+from orchestrator.errors import OutputLost, PhaseFailed
+from orchestrator.model.result import Outcome
+from orchestrator.runner.finish import Finished
+from orchestrator.runner.options import RunOptions
+from orchestrator.runner.session import run_experiment
+from tests.cli.command import COMMAND, ROOT, SILENT
+
+EXPERIMENT = ROOT / "experiments" / "default.yaml"
+FULL = "standard output cannot be written: No space left on device"
+pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+
+
+def typed(words: str) -> tuple[int, str]:
+    """Exit code and standard error of `dynspec` with a redirection."""
+    script = f'"$@" {words}'
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *COMMAND], cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=60
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (f"validate {EXPERIMENT} > /dev/full", 1, f"dynspec: {FULL}\n"),
+        (f"validate {EXPERIMENT} >&-", 0, ""),
+        ("report no-such-run >&-", 2, "dynspec: no run folder 'no-such-run' under results\n"),
+    ],
+)
+def test_output_that_cannot_be_written_is_said_in_a_line_and_a_closed_one_is_nowhere(
+    words: str, code: int, said: str
+) -> None:
+    found, told = typed(words)
+    assert found == code
+    assert told.startswith(said) if code == 2 else told == said
+
+
+def test_a_run_that_its_full_screen_ends_names_the_screen_and_not_the_results(tmp_path: Path) -> None:
+    def full(_event: object) -> None:
+        raise OutputLost(errno.ENOSPC, FULL)
+
+    finished = run_experiment(
+        load_experiment(SILENT.format(port=9), name="e.yaml"),
+        RunOptions(results=tmp_path),
+        base=tmp_path,
+        environ={},
+        listeners=(full,),
+    )
+    assert finished.error is not None
+    assert finished.error.render() == f"this machine: {FULL}"
+    assert finished.outcome.exit_code == 1
+
+
+@pytest.mark.parametrize("ended_by_it", [False, True])
+def test_a_run_whose_screen_is_full_says_so_once_and_keeps_its_exit_code(
+    ended_by_it: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        output.prepare()
+        screen = Lines()
+        with pytest.raises(OutputLost):
+            screen.listen({"event": "note", "text": "begun"})
+        error = PhaseFailed(f"this machine: {FULL}") if ended_by_it else None
+        outcome = Outcome(1 if ended_by_it else 0, "ok", "", True, "", "")
+        screen.finish(Finished(outcome, error, None))
+        assert output.lost() == ""  # answered for: the exit code is the run's
+    said = f"dynspec: this machine: {FULL}\n" if ended_by_it else f"dynspec: {FULL}\n"
+    assert capfd.readouterr().err == said
