@@ -45,12 +45,17 @@ def screen_for(
     """JSON where asked for, a live view on a terminal that can draw, lines everywhere else."""
     if as_json:
         return JsonLines()
-    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
+    if not _draws():
         return Lines(again)
     from orchestrator.cli.live import LiveView
     from orchestrator.cli.progress import Totals
 
     return LiveView(Totals.of(experiment, arms), again=again)
+
+
+def _draws() -> bool:
+    """Standard output is a terminal that knows escape codes."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb").lower() not in ("dumb", "unknown", "")
 
 
 class JsonLines:
@@ -207,9 +212,10 @@ def report_path(folder: Path) -> Path | None:
 
 
 def show_report(summary: dict[str, Any], info: RunInfo) -> None:
-    """The terminal report at the width of this terminal; plain where output is not a terminal."""
+    """The terminal report at the width of this terminal; plain where it draws none, or NO_COLOR is set."""
     from orchestrator.report.terminal import to_text
 
     tty = sys.stdout.isatty()
     width = shutil.get_terminal_size((100, 24)).columns if tty else 100
-    print(to_text(summary, info, width=width, color=tty))
+    color = _draws() and not os.environ.get("NO_COLOR")
+    print(to_text(summary, info, width=width, color=color))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import io
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from orchestrator.cli import output
-from orchestrator.cli.screen import Lines
+from orchestrator.cli.screen import Lines, show_report
 from orchestrator.config import load_experiment
 from orchestrator.errors import OutputLost, PhaseFailed
 from orchestrator.model.result import Outcome
@@ -17,6 +19,7 @@ from orchestrator.runner.finish import Finished
 from orchestrator.runner.options import RunOptions
 from orchestrator.runner.session import run_experiment
 from tests.cli.command import COMMAND, ROOT, SILENT
+from tests.report.example_runs import INFO, summary
 
 EXPERIMENT = ROOT / "experiments" / "default.yaml"
 FULL = "standard output cannot be written: No space left on device"
@@ -80,3 +83,30 @@ def test_a_run_whose_screen_is_full_says_so_once_and_keeps_its_exit_code(
         assert output.lost() == ""  # answered for: the exit code is the run's
     said = f"dynspec: this machine: {FULL}\n" if ended_by_it else f"dynspec: {FULL}\n"
     assert capfd.readouterr().err == said
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("env", "drawn"),
+    [
+        ({"TERM": "xterm"}, True),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True),  # empty is not set, as no-color.org has it
+        ({"TERM": "xterm", "NO_COLOR": "1"}, False),
+        ({"TERM": "dumb"}, False),
+        ({}, False),
+    ],
+)
+def test_a_report_has_no_escape_code_where_the_terminal_or_the_person_wants_none(
+    env: dict[str, str], drawn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TERM", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout", Terminal())
+    show_report(summary(), INFO)
+    assert ("\x1b[" in sys.stdout.getvalue()) is drawn
