@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ import pytest
 from orchestrator.cli import files
 from orchestrator.errors import DoesNotFit, NodeBusy, UsageError
 from orchestrator.load.prompts import digest_of
-from orchestrator.model.experiment import Arm, Prompts
+from orchestrator.model.experiment import Arm, Experiment, Prompts
 from orchestrator.model.plan import Plan
 from orchestrator.records.begun import begun_experiment
 from orchestrator.records.kept import look
 from orchestrator.records.lockfile import stored_lock
-from orchestrator.records.sameness import changes
+from orchestrator.records.sameness import changes, experiment_changes
 from orchestrator.records.served import stored_plan
 from orchestrator.redact import Redactor
 from orchestrator.runner.options import RunOptions
@@ -224,6 +225,53 @@ def test_another_machine_of_the_same_kind_is_told_and_goes_on(
 ) -> None:
     found = changes(LOCK, _with(path, value))
     assert (found.fatal, found.told) == ((), (words,) if words else ())
+
+
+WRITTEN: list[tuple[Callable[[Experiment], Experiment], list[str]]] = [
+    (lambda e: e, []),
+    (lambda e: replace(e, node=replace(e.node, host="gpu-2")), []),
+    (lambda e: replace(e, name="other"), ["name: trial, now other"]),
+    (lambda e: replace(e, sweep=replace(e.sweep, repeats=2)), ["sweep.repeats: 1, now 2"]),
+    (
+        lambda e: replace(e, sweep=replace(e.sweep, idle_timeout_s=9.0)),
+        ["sweep.idle_timeout: 120.0, now 9.0"],
+    ),
+    (lambda e: _with_args(e, "tp", 8), ["server.args.tp: absent, now 8"]),
+    (lambda e: _with_env(e, "TOKEN", "hush"), ["arms.baseline.env.TOKEN: differs"]),
+    (
+        lambda e: replace(e, arms=e.arms[::-1]),
+        ["arms: ['baseline', 'eagle3', 'dynamic'], now ['dynamic', 'ea"],
+    ),
+]
+
+
+def _with_args(experiment: Experiment, key: str, value: Any) -> Experiment:
+    """As the file is read: each arm inherits what the server has."""
+    arms = tuple(replace(arm, args={**arm.args, key: value}) for arm in experiment.arms)
+    server = replace(experiment.server, args={**experiment.server.args, key: value})
+    return replace(experiment, server=server, arms=arms)
+
+
+def _with_env(experiment: Experiment, key: str, value: str) -> Experiment:
+    first, *others = experiment.arms
+    return replace(experiment, arms=(replace(first, env={**first.env, key: value}), *others))
+
+
+@pytest.mark.parametrize(("change", "words"), WRITTEN)
+def test_another_experiment_is_refused_by_key_and_both_values(
+    run: RunStore, change: Callable[[Experiment], Experiment], words: list[str]
+) -> None:
+    begun = begun_experiment(run)
+    found = experiment_changes(begun, change(begun))
+    assert [told[: len(word)] for told, word in zip(found, words, strict=True)] == words
+
+
+def test_what_differs_stands_in_the_refusal(run: RunStore) -> None:
+    now = replace(begun_experiment(run), name="other")
+    options = RunOptions(results=run.folder.parent, resume=run.run_id)
+    with RunLock() as lock, pytest.raises(DoesNotFit) as refused:
+        resume(options, now, Redactor({}), lock)
+    assert refused.value.details == ("name: trial, now other",)
 
 
 def test_what_an_older_folder_does_not_say_is_not_compared() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from orchestrator.model.experiment import Experiment
 
 Lock = Mapping[str, Any]  # the block `lock:` of experiment.lock.yaml
 _GPU = re.compile(r"(?P<name>.*) \((?P<uuid>[^()]*)\), driver (?P<driver>.*)\Z")
@@ -28,6 +30,47 @@ def changes(begun: Lock, now: Lock) -> Changes:
     fatal = [*_differing(begun, now, _FATAL), *_named(begun, now, "files"), *_named(begun, now, "patch_sets")]
     fatal += [*_named(begun, now, "arms"), *_gpus(begun, now)]
     return Changes(tuple(fatal), tuple(_differing(begun, now, _TOLD)))
+
+
+def experiment_changes(begun: Experiment, now: Experiment) -> tuple[str, ...]:
+    """What decides the numbers and was written otherwise: `sweep.output_tokens: 64, now 128`. Where the node is reached
+    and limits may differ. Values of the environment are not shown, since they may be secret."""
+    was, is_now = _written(begun), _written(now)
+    found: dict[tuple[str, ...], str] = {}
+    for key in dict.fromkeys([*was, *is_now]):
+        if was.get(key) == is_now.get(key):
+            continue
+        if key[0] == "arms" and ("server", *key[2:]) in found:
+            continue  # inherited: told once
+        values = "differs" if "env" in key else f"{_short(was.get(key))}, now {_short(is_now.get(key))}"
+        found[key] = f"{'.'.join(key)}: {values}"
+    return tuple(found.values())
+
+
+_SPELLED = {  # as the file has them
+    "request_timeout_s": "request_timeout",
+    "idle_timeout_s": "idle_timeout",
+    "warmup_requests_per_slot": "warmup",
+    "rate_per_s": "rate",
+    "period_s": "period",
+    "timeout_s": "timeout",
+}
+
+
+def _written(experiment: Experiment) -> dict[tuple[str, ...], Any]:
+    """Key path -> value, of what must be the same in both parts of a run."""
+    arms = {arm.name: asdict(arm) for arm in experiment.arms}
+    parts = {"name": experiment.name, "server": asdict(experiment.server), "arms": arms}
+    order: dict[tuple[str, ...], Any] = {("arms",): [arm.name for arm in experiment.arms]}
+    return order | dict(_leaves((), {**parts, "sweep": asdict(experiment.sweep)}))
+
+
+def _leaves(path: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if not isinstance(value, Mapping):
+        yield path, value
+        return
+    for key, inner in value.items():
+        yield from _leaves((*path, _SPELLED.get(key, str(key))), inner)
 
 
 _FATAL = {

@@ -14,7 +14,7 @@ from orchestrator.records.begun import begun_experiment
 from orchestrator.records.kept import Kept, look
 from orchestrator.records.lockfile import stored_lock
 from orchestrator.records.naming import run_word
-from orchestrator.records.sameness import changes
+from orchestrator.records.sameness import changes, experiment_changes
 from orchestrator.redact import Redactor
 from orchestrator.runner.options import RunOptions
 from orchestrator.runner.runlock import RunLock
@@ -82,10 +82,11 @@ def _ended_well(store: RunStore) -> bool:
 
 def _same(begun: Experiment, now: Experiment, store: RunStore) -> None:
     """What decides the numbers must be the same; where the node is reached and limits may differ."""
-    for what in ("name", "server", "arms", "sweep"):
-        if getattr(begun, what) != getattr(now, what):
-            as_begun = from_here(store.folder / LOCK_FILE)
-            raise DoesNotFit(
-                f"{what} of the experiment differs from the one that run {store.run_id} began with",
-                help=f"as it was begun: dynspec run {as_begun} --resume {store.run_id}",
-            )
+    found = experiment_changes(begun, now)
+    if found:
+        as_begun = from_here(store.folder / LOCK_FILE)
+        raise DoesNotFit(
+            f"the experiment differs from the one that run {store.run_id} began with",
+            details=found,
+            help=f"as it was begun: dynspec run {as_begun} --resume {run_word(store)}",
+        )

@@ -61,7 +61,7 @@ def test_a_run_that_was_ended_goes_on_where_it_was(ending: int, node: SshNode, p
 def _nothing_else_continues_it(place: Place, path: str, run_id: str) -> None:
     other = place.run("run", path, "--set", "sweep.output_tokens=64", "--resume", run_id)
     assert other.code == 4, other.text
-    assert "sweep of the experiment differs" in other.errors[0]
+    assert "the experiment differs" in other.errors[0]
     lock = place.results / run_id / "experiment.lock.yaml"
     begun = lock.read_text()
     lock.write_text(begun.replace("driver ", "driver 1"))
