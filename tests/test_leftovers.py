@@ -47,6 +47,9 @@ class Reading:
     def contents(self, files: tuple[FileFact, ...]) -> dict[str, bytes]:
         return {fact.absolute: b"" for fact in files}
 
+    def known(self, fact: FileFact) -> bytes | None:
+        return None
+
     def read_files(self, paths: list[str]) -> tuple[ReadFile, ...]:
         return tuple(ReadFile(path, None, None, 0) for path in paths)
 
