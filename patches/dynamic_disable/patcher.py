@@ -68,7 +68,7 @@ def _server_args(source: Source, edits: Edits) -> None:
 
 
 def _worker_v2(source: Source, edits: Edits) -> None:
-    """Start-up after the worker is built; prefills noted; a decode step taken over while it is plain."""
+    """Start-up after the worker is built; prefills noted, results seen; a decode step taken over while it is plain."""
     worker = source.klass("EAGLEWorkerV2")
     _attach(source, edits, source.method(worker, "__init__"), "v2")
     split, batch = _extend_or_decode(source, source.method(worker, "forward_batch_generation"))
@@ -81,6 +81,16 @@ def _worker_v2(source: Source, edits: Edits) -> None:
         ],
     )
     edits.insert_before(split.orelse[0], _take_over(batch))
+    for branch in (split.body, split.orelse):
+        result = _only_result(source, branch)
+        edits.insert_before(
+            result,
+            [
+                _COMMENT,
+                'if getattr(self, "dynspec", None) is not None:',
+                f"    self.dynspec.on_result({batch}, {ast.unparse(result.value)})",
+            ],
+        )
 
 
 def _worker_v1(source: Source, edits: Edits) -> None:
@@ -197,6 +207,17 @@ def _extend_or_decode(source: Source, function: FunctionNode) -> tuple[ast.If, s
     split = source.statement(function, splits, "if/else on forward_mode.is_extend()")
     assert isinstance(split, ast.If)
     return split, function.args.args[1].arg
+
+
+def _only_result(source: Source, branch: list[ast.stmt]) -> ast.Return:
+    """The one `return <name>` of a branch of EAGLEWorkerV2.forward_batch_generation, wherever it is nested."""
+    found = [n for stmt in branch for n in ast.walk(stmt) if isinstance(n, ast.Return)]
+    if len(found) != 1 or not isinstance(found[0].value, ast.Name):
+        raise AnchorError(
+            f"{source.path}: EAGLEWorkerV2.forward_batch_generation: expected one `return <name>` in each branch, "
+            f"found {[ast.unparse(n) for n in found]}"
+        )
+    return found[0]
 
 
 def _one_of(source: Source, klass: ast.ClassDef, *names: str) -> FunctionNode:

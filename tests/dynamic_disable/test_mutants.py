@@ -25,6 +25,8 @@ def run_v2(changes, sync: str) -> None:
     world = world_v2.World(release, threshold=2, sync=sync, seed=1)
     only_plain(world, 3)
     assert world.stats["spec_steps"] == 0, "a batch above the threshold speculated"
+    world.add(2, return_hidden_states=True)
+    world.drain()
 
 
 def run_v1(changes, requests: int) -> None:

@@ -44,9 +44,9 @@ trap 'exit 143' INT TERM
 
 # As experiments/gpu/h200-correct.yaml; $EACH adds what a probe wants of all its servers, $DEVICES the GPUs.
 start() {
-    port[$1]=$2
+    port[$1]=$(($2 + ${SHIFT:-0}))
     (cd /tmp && CUDA_VISIBLE_DEVICES=${DEVICES:-0} exec setsid "$PYTHON" -m sglang.launch_server --host 127.0.0.1 \
-        --port "$2" --nccl-port "$(($2 + 1000))" --model-path "$home/models/target" --attention-backend triton \
+        --port "${port[$1]}" --nccl-port "$((${port[$1]} + 1000))" --model-path "$home/models/target" --attention-backend triton \
         --sampling-backend pytorch --mem-fraction-static 0.5 --max-running-requests 64 \
         --disable-piecewise-cuda-graph ${EACH:-} "${@:3}") >"$OUT/$1.log" 2>&1 &
     pid[$1]=$!
