@@ -82,13 +82,13 @@ def _worker_v2(source: Source, edits: Edits) -> None:
     )
     edits.insert_before(split.orelse[0], _take_over(batch))
     for branch in (split.body, split.orelse):
-        result = _only_result(source, branch)
+        result, name = _only_result(source, branch)
         edits.insert_before(
             result,
             [
                 _COMMENT,
                 'if getattr(self, "dynspec", None) is not None:',
-                f"    self.dynspec.on_result({batch}, {ast.unparse(result.value)})",
+                f"    self.dynspec.on_result({batch}, {name})",
             ],
         )
 
@@ -209,15 +209,16 @@ def _extend_or_decode(source: Source, function: FunctionNode) -> tuple[ast.If, s
     return split, function.args.args[1].arg
 
 
-def _only_result(source: Source, branch: list[ast.stmt]) -> ast.Return:
+def _only_result(source: Source, branch: list[ast.stmt]) -> tuple[ast.Return, str]:
     """The one `return <name>` of a branch of EAGLEWorkerV2.forward_batch_generation, wherever it is nested."""
     found = [n for stmt in branch for n in ast.walk(stmt) if isinstance(n, ast.Return)]
-    if len(found) != 1 or not isinstance(found[0].value, ast.Name):
-        raise AnchorError(
-            f"{source.path}: EAGLEWorkerV2.forward_batch_generation: expected one `return <name>` in each branch, "
-            f"found {[ast.unparse(n) for n in found]}"
-        )
-    return found[0]
+    match found:
+        case [ast.Return(value=ast.Name(id=name)) as result]:
+            return result, name
+    raise AnchorError(
+        f"{source.path}: EAGLEWorkerV2.forward_batch_generation: expected one `return <name>` in each branch, "
+        f"found {[ast.unparse(n) for n in found]}"
+    )
 
 
 def _one_of(source: Source, klass: ast.ClassDef, *names: str) -> FunctionNode:

@@ -224,6 +224,30 @@ def test_an_extend_input_of_its_own_has_the_fields_that_are_given(version):
 
 
 @each_release
+def test_v2_shows_its_results_right_before_it_returns_them(version):
+    path = "srt/speculative/eagle_worker_v2.py"
+    step = function_in(edit_of(version, path).after, "EAGLEWorkerV2", "forward_batch_generation")
+    blocks = [b for n in ast.walk(step) for b in (getattr(n, "body", None), getattr(n, "orelse", None)) if b]
+    ends = [(b[-2:][0], b[-1]) for b in blocks if ast.unparse(b[-1]) == "return batch_output"]
+    assert len(ends) == 2
+    for before, _ in ends:
+        assert f"self.dynspec.on_result({step.args.args[1].arg}, batch_output)" in ast.unparse(before)
+
+
+def test_a_worker_with_two_results_in_a_branch_does_not_fit():
+    path = "srt/speculative/eagle_worker_v2.py"
+    text = text_of("0.5.11", path)
+    old = "            # Draft prefill\n"
+    assert old in text
+    with pytest.raises(AnchorError, match="expected one `return <name>` in each branch"):
+        PATCHER[path](
+            text.replace(
+                old, f"            if model_worker_batch is None:\n                return None\n{old}"
+            )
+        )
+
+
+@each_release
 def test_every_import_of_the_runtime_finds_its_name(version):
     for file in (PATCHES / "dynamic_disable/runtime/dynspec").glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):

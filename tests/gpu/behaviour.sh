@@ -20,6 +20,8 @@ build_sampling() { "$PYTHON" -c 'from flashinfer.sampling import get_sampling_mo
 build_sampling &
 building=$!
 
+# Deterministic inference cuts prefills at multiples of this, 4096 unless said: no chunk of 128 would ever be scheduled.
+export SGLANG_TRITON_PREFILL_TRUNCATION_ALIGN_SIZE=16
 EACH="--chunked-prefill-size 128 --cuda-graph-bs 1 2 4 6 7 8 12 16 24 32 48 64 --enable-metrics ${MORE:-}"
 threshold="--speculative-disable-batch-threshold 6"
 skip="--skip-tokenizer-init --grammar-backend none --max-total-tokens"

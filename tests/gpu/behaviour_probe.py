@@ -41,6 +41,7 @@ from behaviour_requests import (
     REGEX,
     Request,
     chunked_requests,
+    penalty_requests,
     plain_requests,
     seed_requests,
     several,
@@ -212,6 +213,8 @@ def wait_until(true: Callable[[], bool], limit_s: float) -> bool:
 def plain(probe: Probe, info: dict[str, Any]) -> None:
     with (ballast := Ballast(probe)):
         probe.send(plain_requests(seeded=bool(info.get("enable_deterministic_inference"))))
+        for request in penalty_requests():
+            probe.send([request])
         probe.send(chunked_requests())
         radix(probe)
         abort(probe)

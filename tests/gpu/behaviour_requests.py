@@ -44,9 +44,6 @@ def plain_requests(seeded: bool) -> list[Request]:
     No min_p where each request has a seed (deterministic inference): SGLang 0.5.11 has no such sampler and ends.
     """
 
-    def option(name: str, **sampling: Any) -> list[Request]:
-        return several(f"plain/{name}", 4, sampling=sampling, extra=LOGPROBS)
-
     stops = [
         Request(f"plain/stop ids/{i}", tuple(ids), sampling={"stop_token_ids": [ids[5]], "ignore_eos": False})
         for i, ids in enumerate(map(prompt, range(4)))
@@ -57,14 +54,26 @@ def plain_requests(seeded: bool) -> list[Request]:
         *several("plain/greedy", 8),
         *several("plain/logprobs", 8, extra=LOGPROBS),
         *several("plain/prompt logprobs", 4, extra=whole),
-        *option("frequency penalty", frequency_penalty=2.0),
-        *option("presence penalty", presence_penalty=2.0),
-        *option("repetition penalty", repetition_penalty=1.8),
-        *([] if seeded else option("min_p", temperature=HOT, min_p=0.9)),
+        *([] if seeded else _option("min_p", temperature=HOT, min_p=0.9)),
         *stops,
         *several("plain/one token", 2, tokens=1, extra=LOGPROBS),
         *several("plain/two tokens", 2, tokens=2, extra=LOGPROBS),
     ]
+
+
+def penalty_requests() -> list[Request]:
+    """To be sent one by one: SGLang counts the last token of the prompt as the first one of the output, or does not,
+    by whether another prefill batch came between the prefill of a request and its first decode step.
+    """
+    return [
+        *_option("frequency penalty", frequency_penalty=2.0),
+        *_option("presence penalty", presence_penalty=2.0),
+        *_option("repetition penalty", repetition_penalty=1.8),
+    ]
+
+
+def _option(name: str, **sampling: Any) -> list[Request]:
+    return several(f"plain/{name}", 4, sampling=sampling, extra=LOGPROBS)
 
 
 def chunked_requests() -> list[Request]:

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Sourced by the probes on the GPU machine, from the project root: the bundle unpacked, SGLang patched in place, and
 #     start NAME PORT ARGUMENTS...   a server of the small model in a process group of its own, log in $OUT/NAME.log
+# Ports stay below 32768, where the ones of outgoing connections begin; $SHIFT moves them all.
 # Every server that was started is ended when the script ends, whatever happens. Needs $OUT; `pid` and `port` by name.
 : "${OUT:?a folder for the results}" "${PYTHON:=/opt/torch/.venv/bin/python3}"
 . tests/gpu/prepare.sh
@@ -46,7 +47,7 @@ trap 'exit 143' INT TERM
 start() {
     port[$1]=$(($2 + ${SHIFT:-0}))
     (cd /tmp && CUDA_VISIBLE_DEVICES=${DEVICES:-0} exec setsid "$PYTHON" -m sglang.launch_server --host 127.0.0.1 \
-        --port "${port[$1]}" --nccl-port "$((${port[$1]} + 1000))" --model-path "$home/models/target" --attention-backend triton \
+        --port "${port[$1]}" --nccl-port "$((${port[$1]} + 500))" --model-path "$home/models/target" --attention-backend triton \
         --sampling-backend pytorch --mem-fraction-static 0.5 --max-running-requests 64 \
         --disable-piecewise-cuda-graph ${EACH:-} "${@:3}") >"$OUT/$1.log" 2>&1 &
     pid[$1]=$!

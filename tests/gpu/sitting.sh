@@ -43,7 +43,7 @@ beside() { # NODE=BUNDLE
 
 job() {
     # A server that starts opens every GPU for a moment, so the lanes wait for each other.
-    local one=(--set "node.gpus=[$gpu]" --set node.free=wait)
+    local one=(--set "node.gpus=[${gpu%%,*}]" --set node.free=wait) # of both GPUs: the first
     case $1 in
     straddle)
         run experiments/gpu/h200-straddle-steady.yaml --arm dynamic "${one[@]}"
@@ -61,7 +61,7 @@ job() {
     behaviour) behaviour "$logs/behaviour" 300 DEVICES="$gpu" ;;
     behaviour-v2) behaviour "$logs/behaviour-v2" 260 DEVICES="$gpu" ONLY="none v2 text text-v2 small small-v2" ;;
     tp2-behaviour)
-        behaviour "$logs/tp2-behaviour" 260 SHIFT=5000 DEVICES=0,1 NCCL_NVLS_ENABLE=0 ONLY="none v2 serial v1" \
+        behaviour "$logs/tp2-behaviour" 260 SHIFT=-5000 DEVICES=0,1 NCCL_NVLS_ENABLE=0 ONLY="none v2 serial v1" \
             MORE="--tp-size 2 --disable-custom-all-reduce"
         ;;
     tp2) run experiments/gpu/h200-tp2.yaml ;;
