@@ -227,8 +227,10 @@ def test_an_extend_input_of_its_own_has_the_fields_that_are_given(version):
 def test_v2_shows_its_results_right_before_it_returns_them(version):
     path = "srt/speculative/eagle_worker_v2.py"
     step = function_in(edit_of(version, path).after, "EAGLEWorkerV2", "forward_batch_generation")
-    blocks = [b for n in ast.walk(step) for b in (getattr(n, "body", None), getattr(n, "orelse", None)) if b]
-    ends = [(b[-2:][0], b[-1]) for b in blocks if ast.unparse(b[-1]) == "return batch_output"]
+    blocks = [getattr(n, field, None) for n in ast.walk(step) for field in ("body", "orelse")]
+    ends = [
+        b[-2:] for b in blocks if isinstance(b, list) and b and ast.unparse(b[-1]) == "return batch_output"
+    ]
     assert len(ends) == 2
     for before, _ in ends:
         assert f"self.dynspec.on_result({step.args.args[1].arg}, batch_output)" in ast.unparse(before)
