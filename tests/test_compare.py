@@ -224,6 +224,16 @@ def test_a_load_that_broke_does_not_pass_because_the_others_did_not():
     assert gate(run(), {"last-good": broken}, RULE).state == "pass"  # the other way round nothing was lost
 
 
+def test_a_load_that_no_boot_reached_does_not_pass_as_not_asked_for():
+    """Each boot died before the last level: the run folder has no point of it at all."""
+    reached = [p for p in points(3, 0.005, arms=ARMS[:2]) if p.concurrency != SWEEP[-1]]
+    died, meant = (summarise(reached, arms=ARMS[:2], asked=asked) for asked in (SWEEP, SWEEP[:-1]))
+    result = gate(died, {"last-good": run(seed=9)}, RULE)
+    assert result.state == "inconclusive"
+    assert all("no valid point at concurrency 70" in item.why for item in result.arms)
+    assert gate(meant, {"last-good": run(seed=9)}, RULE).state == "pass"
+
+
 def test_runs_that_vary_more_than_their_boots_widen_a_rolling_gate():
     """Nights differ by 5 %, boots of a night by 0.5 %: a night at -6 % is one of them, not a regression."""
     rng = random.Random(3)
@@ -244,7 +254,7 @@ def quick_run(seed: int, noise: float = 0.02) -> dict:
     def arm_points(arm: str) -> list[dict]:
         return [{"index": i, "concurrency": c, "boots": boots(arm, c)} for i, c in enumerate(SWEEP)]
 
-    return {"arms": {arm: {"points": arm_points(arm)} for arm in ("baseline", "eagle3")}}
+    return {"asked": [*SWEEP], "arms": {arm: {"points": arm_points(arm)} for arm in ("baseline", "eagle3")}}
 
 
 def test_equal_runs_are_called_a_regression_as_rarely_as_promised():

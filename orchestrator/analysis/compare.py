@@ -78,13 +78,7 @@ def side(summary: Summary, arm: str, metric: str) -> Side:
             value = boot["metrics"].get(metric)
             if boot["valid"] and value is not None and value > 0:
                 values.setdefault(boot["boot"], {})[point["index"]] = value
-    return Side(arm, by_concurrency(values, levels), asked=_asked(summary))
-
-
-def _asked(summary: Summary) -> frozenset[int]:
-    """Concurrencies of the run's sweep: those of any arm's points, and those known to have come to none."""
-    measured = {point["concurrency"] for arm in summary["arms"].values() for point in arm["points"]}
-    return frozenset(measured.union(*(item.get("uncounted_at", ()) for item in summary.get("crossover", ()))))
+    return Side(arm, by_concurrency(values, levels), asked=frozenset(summary["asked"]))
 
 
 def pooled(sides: Sequence[Side]) -> Side:

@@ -87,8 +87,8 @@ def _overall(arms: Sequence[ArmGate]) -> State:
 
 
 def _lost_points(new: Summary, references: Collection[Summary], arm: str) -> list[int]:
-    """Concurrencies that this run measured without a valid point, where every reference has one."""
-    tried = {point["concurrency"]: False for point in new["arms"][arm]["points"]}
+    """Concurrencies that this run was to measure and has no valid point of, where every reference has one."""
+    tried = dict.fromkeys(new["asked"], False)
     for point in new["arms"][arm]["points"]:
         tried[point["concurrency"]] |= any(boot["valid"] for boot in point["boots"])
     known = [

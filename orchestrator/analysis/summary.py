@@ -60,6 +60,7 @@ def summarise(
     return {
         "schema": SCHEMA,
         "metric": metric,
+        "asked": sorted(set(asked) | {point.concurrency for point in points}),
         "arms": {name: _arm_json(folded[name]) for name in names},
         "roles": asdict(parts),
         "verdicts": [_verdict_json(item, folded[item.arm]) for item in verdicts if item],
