@@ -66,7 +66,11 @@ job() {
         ;;
     tp2) run experiments/gpu/h200-tp2.yaml ;;
     tp2-straddle) run experiments/gpu/h200-tp2-straddle.yaml --arm v2-lazy ;;
-    tp2-timing) run experiments/gpu/h200-tp2-timing.yaml --set sweep.repeats=1 ;;
+    tp2-choose) run experiments/gpu/h200-tp2-timing.yaml --arm none --arm static --set sweep.repeats=1 ;;
+    tp2-timing) # $TP2_THRESHOLD: from the boots of tp2-choose
+        run experiments/gpu/h200-tp2-timing.yaml --set sweep.repeats=1 \
+            --set "arms.dynamic.args.speculative-disable-batch-threshold=${TP2_THRESHOLD:-12}"
+        ;;
     *) echo "no job $1" && exit 2 ;;
     esac
 }
