@@ -12,6 +12,7 @@ from typing import BinaryIO
 from orchestrator.errors import ConnectionFailed, ConnectionLost, DynspecError, RemoteError
 from orchestrator.model.experiment import Experiment
 from orchestrator.remote.fetch import FetchFile
+from orchestrator.records.events import events_of
 from orchestrator.remote.node import Node
 from orchestrator.runner.events import Events
 from orchestrator.runner.node_paths import gpu_csv, server_log
@@ -46,11 +47,14 @@ class Collecting:
     def run(self, boots: tuple[tuple[str, int], ...]) -> None:
         """Fetches what every boot left, then removes the run's folders on the node if nothing is missing.
 
+        What an earlier command of a resumed run collected is not asked for again: it may be gone from the node.
+
         Never raises for the node or the connection: what did not come over is said, and stays there.
         """
         whole = True
         try:
-            for remote, local in self._files(boots):
+            here = collected_files(self.store)
+            for remote, local in (pair for pair in self._files(boots) if pair[1] not in here):
                 whole = self._one(remote, local) and whole
         except _Stop as stop:
             self._warn(f"collecting stopped: {stop}")
@@ -133,3 +137,15 @@ class Collecting:
 
     def _warn(self, text: str) -> None:
         self.events.emit("warning", text=text)
+
+
+def collected_files(store: RunStore) -> frozenset[str]:
+    """Files in the run folder that came over whole, and whose boot was not started again since."""
+    found: dict[str, bool] = {}
+    for event in events_of(store):
+        if event["event"] == "started":
+            for name in (SERVER_LOG, GPU_SAMPLES):
+                found.pop(store.boot_path(event["arm"], event["boot"], name), None)
+        elif event["event"] == "collected" and isinstance(event.get("file"), str):
+            found[event["file"]] = (store.folder / event["file"]).is_file()
+    return frozenset(file for file, is_here in found.items() if is_here)

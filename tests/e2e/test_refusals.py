@@ -56,7 +56,7 @@ def test_a_tree_that_was_patched_by_hand_is_refused_and_named(node: SshNode, pla
         assert target.path in done.err
         assert "already" in done.err
         assert differences(before, node.files()) == []
-        assert node.is_free()
+        node.wait_until_free(10.0)  # an agent ends when its channel does
     finally:
         file.write_text(original)
     assert not list(place.results.iterdir())

@@ -39,7 +39,7 @@ def test_a_run_that_was_ended_goes_on_where_it_was(ending: int, node: SshNode, p
     folder = place.run_folder()
     if ending == signal.SIGINT:
         assert ended.code == 130, ended.text
-        assert node.is_free()
+        node.wait_until_free(10.0)  # an agent ends when its channel does
         outcome = json.loads((folder / "outcome.json").read_text())["outcome"]
         assert (outcome["exit_code"], outcome["state"]) == (130, "interrupted")
         _nothing_else_continues_it(place, path, folder.name)
@@ -56,6 +56,25 @@ def test_a_run_that_was_ended_goes_on_where_it_was(ending: int, node: SshNode, p
     assert whole["point-00-c1.jsonl"] == kept["point-00-c1.jsonl"]
     summary = json.loads((folder / "summary.json").read_text())
     assert [point["concurrency"] for point in summary["arms"]["banner"]["points"]] == [1, 2]
+
+
+def test_logs_that_came_over_before_are_not_asked_for_again(node: SshNode, place: Place) -> None:
+    made = _two_points(node)
+    made["sweep"].update(concurrency=[1], repeats=2, requests_per_slot=8)
+    path = place.write(made)
+    with place.start("run", path, "--json") as run:
+        run.wait_event("started", boot=2)
+        run.send(signal.SIGINT)
+        assert run.wait().code == 130
+    logs = {path.parent.name: path.read_bytes() for path in place.run_folder().rglob("server.log")}
+    assert "boot-1" in logs
+    done = place.run("run", path, "--resume", place.run_folder().name)
+    assert done.code in MEASURED, done.text
+    assert "could not be collected" not in done.text
+    assert list(Path(node.workdir).glob(f"{place.run_folder().name}*")) == []
+    after = {path.parent.name: path.read_bytes() for path in place.run_folder().rglob("server.log")}
+    assert after["boot-1"] == logs["boot-1"]
+    assert after["boot-2"] != logs.get("boot-2")
 
 
 def _nothing_else_continues_it(place: Place, path: str, run_id: str) -> None:
