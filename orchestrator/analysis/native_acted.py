@@ -7,9 +7,10 @@ start-up line. A boot that speculates when it starts cannot have run plain witho
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from orchestrator.analysis.trace import Trace
-from orchestrator.analysis.validity import Finding, judged
+from orchestrator.analysis.validity import ACCEPT_ONE, Finding, judged
 from orchestrator.model.result import PointResult
 
 NEVER = Finding(
@@ -31,15 +32,27 @@ def natively_plain(
     `thresholds`: arm -> threshold, of arms that run it natively under a steady load. `logs`: by arm and boot.
     """
     return tuple(
-        _judged(point, logs.get((point.arm, point.boot)))
-        if point.concurrency > thresholds.get(point.arm, point.concurrency)
-        else point
+        _judged(
+            point,
+            logs.get((point.arm, point.boot)),
+            above=point.concurrency > thresholds.get(point.arm, point.concurrency),
+        )
         for point in points
     )
 
 
-def _judged(point: PointResult, log: Trace | None) -> PointResult:
+def _judged(point: PointResult, log: Trace | None, *, above: bool) -> PointResult:
     if log is None:
-        return judged(point, [UNPROVEN])
-    went_plain = any(not switch.speculating for switch in log.switches)
-    return point if went_plain else judged(point, [NEVER])
+        return judged(point, [UNPROVEN]) if above else point
+    if any(not switch.speculating for switch in log.switches):
+        return _off(point)
+    return judged(point, [NEVER]) if above else point
+
+
+def _off(point: PointResult) -> PointResult:
+    """A zero step counts as a verify that accepts nothing: in a boot that went plain this is no loss of drafts."""
+    notes = tuple(note for note in point.notes if not note.startswith(ACCEPT_ONE))
+    if notes == point.notes:
+        return point
+    nothing = {"accept_length": None, "accept_rate": None, "verify_steps": 0.0, "spec_share": 0.0}
+    return replace(point, metrics={**point.metrics, **nothing}, notes=notes)

@@ -18,7 +18,6 @@ if [ "$unpacked" != "$stamp" ]; then
     done
     cp tests/gpu/sitecustomize.py "$home/site/"
     if [ -d "$bundle/models" ]; then cp -r "$bundle/models/." "$home/models/"; fi
-    cp experiments/gpu/adaptive-*.json "$home/"
     chmod -R u+w "$home"
     # Bytecode at once, on all cores: each server would compile the same files otherwise. An image that brings none, and
     # says PYTHONDONTWRITEBYTECODE, makes each process compile torch anew: half a minute of a start.
