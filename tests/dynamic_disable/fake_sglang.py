@@ -120,6 +120,7 @@ class Release:
             server_args: dict
 
         modules = {
+            "managers.schedule_batch": {"ModelWorkerBatch": self.batch},
             "managers.scheduler": {"GenerationBatchResult": self.result},
             "managers.io_struct": {"SetInternalStateReqOutput": SetInternalStateReqOutput},
             "mem_cache.common": {"alloc_for_decode": lambda batch, token_per_req: self.alloc(batch)},

@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.wheels]
 def run_v2(changes, sync: str) -> None:
     release = Release("0.5.11", changes)
     crowd(world_v2.World(release, sync=sync, seed=1))
+    crowd(world_v2.World(release, sync=sync, seed=2, grammar=True))
     # Exactly one above the threshold.
     world = world_v2.World(release, threshold=2, sync=sync, seed=1)
     only_plain(world, 3)

@@ -236,6 +236,15 @@ def test_v2_shows_its_results_right_before_it_returns_them(version):
         assert f"self.dynspec.on_result({step.args.args[1].arg}, batch_output)" in ast.unparse(before)
 
 
+@each_release
+def test_from_0_5_11_on_the_plan_stream_waits_for_the_graph_before(version):
+    """What _check_plan_stream of the runtime looks for."""
+    path = "srt/speculative/eagle_worker_v2.py"
+    step = function_in(edit_of(version, path).after, "EAGLEWorkerV2", "forward_batch_generation")
+    names = {n.attr for n in ast.walk(step) if isinstance(n, ast.Attribute)}
+    assert ("_draft_done_event" in names) == version.startswith(("0.5.11", "0.5.12"))
+
+
 def test_a_worker_with_two_results_in_a_branch_does_not_fit():
     path = "srt/speculative/eagle_worker_v2.py"
     text = text_of("0.5.11", path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 import pytest
 
@@ -47,6 +48,13 @@ def crowd(world, steps: int = 150) -> None:
 def test_v2_gives_the_tokens_of_plain_decoding_whatever_joins_and_leaves(version, sync, page_size):
     for seed in range(2):
         crowd(world_v2.World(Release(version), sync=sync, seed=seed, page_size=page_size))
+
+
+@pytest.mark.parametrize("version", RELEASES)
+@pytest.mark.parametrize("sync", ["lazy", "step", "skip"])
+def test_v2_serves_requests_that_end_between_the_preparation_of_a_step_and_its_launch(version, sync):
+    for seed in range(3):
+        crowd(world_v2.World(Release(version), sync=sync, seed=seed, grammar=True))
 
 
 @pytest.mark.parametrize("version", RELEASES)
@@ -178,6 +186,28 @@ def test_hidden_states_stay_on_the_device_unless_a_request_asked_for_them():
     world.add(2)
     world.drain()  # the world compares each plain result
     assert world.stats["plain_steps"] > 0
+
+
+def test_a_plan_stream_is_refused_where_it_does_not_wait_for_the_graph_before():
+    world = world_v2.World(Release("0.5.11"))
+    check = sys.modules[type(world.dynspec).__module__]._check_plan_stream
+
+    class Before:
+        plan_stream: object = "a stream"
+
+        def forward_batch_generation(self, batch):
+            return batch
+
+    class Since(Before):
+        def forward_batch_generation(self, batch):
+            self._draft_done_event = None
+            return batch
+
+    check(Since())
+    with pytest.raises(ValueError, match="SGLANG_ENABLE_OVERLAP_PLAN_STREAM before"):
+        check(Before())
+    Before.plan_stream = None
+    check(Before())
 
 
 def test_log_probabilities_come_one_per_token_through_both_modes():

@@ -42,6 +42,7 @@ class Request:
     output_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     req_pool_idx: int | None = None
+    row: int = 0  # what req_pool_idx was, also after the request has ended
     kv_committed_len: int = 0
     kv_allocated_len: int = 0
     decode_batch_idx: int = 0
@@ -91,7 +92,7 @@ class Batch:
 
     @property
     def req_pool_indices(self):
-        return torch.tensor([req.req_pool_idx for req in self.reqs], dtype=torch.int64)
+        return torch.tensor([req.row for req in self.reqs], dtype=torch.int64)
 
     def maybe_evict_swa(self):
         pass
@@ -155,11 +156,13 @@ class World:
         rows: int = 12,
         switchable: bool = False,
         graphs: tuple[int, ...] = (1, 2, 4, 8),
+        grammar: bool = False,
     ) -> None:
         self.release, self.sync, self.random = release, sync, random.Random(seed)
         self.cache = Cache(rows, CONTEXT, 6000, page_size)
         self.pool = SimpleNamespace(req_to_token=self.cache.req_to_token)
         self.free_rows = list(range(1, rows))
+        self.grammar, self.ended = grammar, []
         self.args = release.server_args = SimpleNamespace(
             speculative_disable_batch_threshold=threshold,
             speculative_disable_draft_sync=sync,
@@ -279,7 +282,7 @@ class World:
         return method(self.release.version, path, "EagleDraftInputV2Mixin", "prepare_for_decode", given)
 
     def _alloc_paged(self, _, cur, cur_cpu, nxt, nxt_cpu, last, needed):
-        rows = [req.req_pool_idx for req in self.running.reqs]
+        rows = [req.row for req in self.running.reqs]
         slots = [
             s
             for row, a, b in zip(rows, cur.tolist(), nxt.tolist(), strict=True)
@@ -298,9 +301,9 @@ class World:
         for req in batch.reqs:
             given = req.prompt + req.output_ids
             for position, token in enumerate(given):
-                slot = int(self.cache.req_to_token[req.req_pool_idx, position])
-                self.cache.write_target(req.req_pool_idx, position, slot, token)
-            hidden.append([self.cache.hidden(req.req_pool_idx, p) for p in range(len(given))])
+                slot = int(self.cache.req_to_token[req.row, position])
+                self.cache.write_target(req.row, position, slot, token)
+            hidden.append([self.cache.hidden(req.row, p) for p in range(len(given))])
             tokens.append(next_token(given))
         output = SimpleNamespace(hidden_states=hidden, mm_input_embeds=None, next_token_logprobs=None)
         if batch.return_logprob:
@@ -312,7 +315,7 @@ class World:
         for req, states, token in zip(batch.reqs, hidden, token_ids.tolist(), strict=True):
             following = [*(req.prompt + req.output_ids)[1:], token]
             for position, state in enumerate(states):
-                slot = int(self.cache.req_to_token[req.req_pool_idx, position])
+                slot = int(self.cache.req_to_token[req.row, position])
                 self.cache.draft[slot] = (*state, following[position])
             last.append(states[-1])
         return self._draft_input(torch.tensor(last, dtype=torch.float64), token_ids, batch.seq_lens)
@@ -333,7 +336,7 @@ class World:
         """Draft: what it starts from and attends to must be of the sequence as it is now."""
         state = batch.spec_info
         for i, req in enumerate(batch.reqs):
-            row, length = req.req_pool_idx, int(batch.seq_lens[i])
+            row, length = req.row, int(batch.seq_lens[i])
             tokens = [*self.cache.tokens_before(row, length), int(getattr(state, self.release.bonus)[i])]
             assert int(state.topk_index[i]) in range(5), "a start token that is no token"
             if self.sync == "skip" or req in self.tainted:
@@ -352,7 +355,7 @@ class World:
         bonus = getattr(batch.spec_info.draft_input, self.release.bonus)
         predicted, accepted, hidden = [], [], []
         for i, req in enumerate(batch.reqs):
-            row, length = req.req_pool_idx, int(batch.seq_lens[i])
+            row, length = req.row, int(batch.seq_lens[i])
             count = self.random.randint(1, DRAFT_TOKENS)
             token = int(bonus[i])
             for j in range(DRAFT_TOKENS):
@@ -401,7 +404,7 @@ class World:
             length = int(batch.seq_lens[i])
             assert length == int(batch.seq_lens_cpu[i])
             for j in range(count):
-                slot = int(self.cache.req_to_token[req.req_pool_idx, length + j])
+                slot = int(self.cache.req_to_token[req.row, length + j])
                 worker.draft_runner.write(slot, states[i * count + j], int(tokens[i * count + j]))
             last.append(i * count + int(result.accept_lens[i]) - 1)
         state = self._draft_input(states[last], None, None)
@@ -417,13 +420,24 @@ class World:
             self.waiting.append(Request(prompt, self.random.randint(1, 70), **more))
 
     def step(self) -> None:
-        """One turn of event_loop_overlap: launch a batch, then process the result before it."""
+        """One turn of event_loop_overlap: launch a batch, then process the result before it.
+
+        With a grammar in a decode batch the order is another one: requests can end between its preparation and its
+        launch, and are still in it, without a slot.
+        """
         batch, is_prefill = self._next_batch()
+        if self.grammar and batch is not None and not is_prefill and self.queue:
+            self._process(*self.queue.pop(0))
         if batch is not None:
             result = self._run(batch, is_prefill)
             self.queue.append((batch.reqs[:], result, is_prefill))
         if len(self.queue) > (1 if batch is not None else 0):
             self._process(*self.queue.pop(0))
+        # What has ended is taken by nobody before the next batch, which comes after this one on the device.
+        for row, allocated in self.ended:
+            self.cache.give_back(row, allocated)
+            self.free_rows.append(row)
+        self.ended.clear()
         # Not before the void result of the step that was in flight has been processed.
         self.waiting += self.retracted
         self.retracted.clear()
@@ -459,10 +473,11 @@ class World:
         reqs = []
         while self.waiting and self.free_rows:
             req = self.waiting.pop(0)
-            req.req_pool_idx, req.is_retracted = self.free_rows.pop(0), False
+            req.row = req.req_pool_idx = self.free_rows.pop(0)
+            req.is_retracted = False
             length = len(req.prompt) + len(req.output_ids)
-            slots = self.cache.take(req.req_pool_idx, 0, length)
-            self.cache.req_to_token[req.req_pool_idx, :length] = torch.tensor(slots, dtype=torch.int32)
+            slots = self.cache.take(req.row, 0, length)
+            self.cache.req_to_token[req.row, :length] = torch.tensor(slots, dtype=torch.int32)
             req.kv_committed_len = req.kv_allocated_len = length
             reqs.append(req)
         lengths = torch.tensor([len(r.prompt) + len(r.output_ids) for r in reqs])
@@ -522,8 +537,7 @@ class World:
                 self._finish(req)
 
     def _finish(self, req: Request) -> None:
-        self.cache.give_back(req.req_pool_idx, req.kv_allocated_len)
-        self.free_rows.append(req.req_pool_idx)
+        self.ended.append((req.row, req.kv_allocated_len))
         req.req_pool_idx = None
         self.done.append(req)
 
@@ -551,8 +565,8 @@ class World:
         """Take a running request's KV away; its step in flight is void, and it is prefilled again later."""
         req = self._pick()
         if req is not None:
-            self.cache.give_back(req.req_pool_idx, req.kv_allocated_len)
-            self.free_rows.append(req.req_pool_idx)
+            self.cache.give_back(req.row, req.kv_allocated_len)
+            self.free_rows.append(req.row)
             req.req_pool_idx, req.is_retracted = None, True
             req.kv_committed_len = req.kv_allocated_len = 0
             self.running.keep([i for i, r in enumerate(self.running.reqs) if r is not req])

@@ -21,6 +21,7 @@ class Compat:
     graph_takes_backend    whether CudaGraphRunner takes its attention backend as an argument
     extend_input           EagleDraftExtendInput where draft extends have an input class of their own, else None
     accept_counts          fields of EagleDraftInput that count accepted tokens for a v1 draft extend
+    of_prefills            fields of ModelWorkerBatch that say something of the last prefill alone
     verified_drafts        attribute of a v1 verify output: accepted drafts per request, bonus not included
     """
 
@@ -32,11 +33,13 @@ class Compat:
     graph_takes_backend: bool
     extend_input: Any
     accept_counts: tuple[str, ...]
+    of_prefills: tuple[str, ...]
     verified_drafts: str
 
 
 def probe() -> Compat:
     """Look up everything, or raise RuntimeError naming what this SGLang lacks."""
+    from sglang.srt.managers.schedule_batch import ModelWorkerBatch
     from sglang.srt.managers.scheduler import GenerationBatchResult
     from sglang.srt.model_executor.cuda_graph_runner import CudaGraphRunner
     from sglang.srt.speculative import eagle_info
@@ -70,6 +73,7 @@ def probe() -> Compat:
             "accept_length",
             "accept_length_cpu",
         ),
+        of_prefills=_present(_fields(ModelWorkerBatch), "replace_embeds", "replace_positions"),
         verified_drafts=_first(
             verified,
             "EagleVerifyOutput",

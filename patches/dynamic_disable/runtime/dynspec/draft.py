@@ -3,8 +3,10 @@
 Draft position p is made of the target's hidden state at p and the token at p + 1. Plain steps keep both in a ring of
 `window` places per request slot, one fused copy a step and no draft forward. When speculation resumes, one draft
 extend of varying length per request writes the missing draft KV, and its last output is the state that drafting
-starts from: nothing is lost, and requests that finish during plain steps never pay for the draft at all. A request
-that stays plain for longer than the window is caught up when its ring is full, all but the newest place.
+starts from: running requests lose nothing, and requests that finish during plain steps never pay for the draft at all.
+A request that stays plain for longer than the window is caught up when its ring is full, all but the newest place.
+What a finished request leaves in the radix cache has no draft KV for its newest positions: a later request that hits
+them drafts from a hole there. Its output is the same, fewer drafts are accepted; `step` leaves no hole.
 
 Memory: rows * window * (hidden width + 8 B), the window chosen to fit `RING_BYTES`. EAGLE-3 on an 8B model keeps
 3 * 4096 * 2 B a place: 65 slots have a window of 126 steps. Extends are cut to `EXTEND_TOKENS` so that their
@@ -37,7 +39,9 @@ class Lag:
 
     -1: the draft state is complete. 0: it is stale and nothing is kept. n: the newest n positions are in the ring.
     Only slots that are behind have an entry, so that without a plain step no step costs anything here; the entry of
-    a request that ended behind stays until its slot is filled again.
+    a request that ended behind stays until its slot is filled again. With a grammar in the batch the scheduler
+    processes a result between the preparation of a step and its launch: a request that ended there is still in the
+    batch, and has no slot any more.
     """
 
     def __init__(self) -> None:
@@ -52,13 +56,12 @@ class Lag:
     def one_more(self, reqs: list[Any], in_ring: bool) -> int:
         """One plain step more; the largest number of kept places among `reqs`."""
         kept = self._kept
+        slots = [slot for req in reqs if (slot := req.req_pool_idx) is not None]
         if not in_ring:
-            for req in reqs:
-                kept[req.req_pool_idx] = 0
+            kept.update(dict.fromkeys(slots, 0))
             return 0
         most = 0
-        for req in reqs:
-            slot = req.req_pool_idx
+        for slot in slots:
             count = kept[slot] = kept.get(slot, 0) + 1
             if count > most:
                 most = count
@@ -231,6 +234,7 @@ class CatchUp:
             reqs=reqs,
             spec_info=info,
             capture_hidden_mode=CaptureHiddenMode.LAST,
+            **dict.fromkeys(self.compat.of_prefills, None),
         )
 
 

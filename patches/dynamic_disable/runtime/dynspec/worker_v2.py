@@ -13,8 +13,9 @@ and on the host: the over-allocation and the copy of `seq_lens` in EagleDraftInp
 hide behind the running forward.
 
 In all steps, prefills and verifies too, the hidden states stay on the device unless a request asked for them. Up to
-0.5.11 the v2 worker's are copied to pageable memory each step, while the scheduler waits: 24 KiB a token with an 8B
-EAGLE-3 target, 50 MB for a prefill of 2000 tokens. From 0.5.12 on SGLang leaves that out itself.
+0.5.11 the v2 worker's are copied to the host each step, 24 KiB a token with an 8B EAGLE-3 target: on the stream of the
+forwards, into pinned memory that is allocated while requests run (64 MiB for a prefill of 2000 tokens). From 0.5.12 on
+SGLang leaves the copy out, until a request asks for hidden states: then for as long as the batch goes on.
 
 The scheduler may prepare the next batch while this one runs: its lengths do not depend on the sampled tokens, so the
 event that it waits for (`verify_done`) is recorded before the forward, not after it as by a verify step.
@@ -50,12 +51,26 @@ def _keep_on_device(batch: Any, result: Any) -> None:
         result.logits_output.hidden_states = None
 
 
+def _check_plan_stream(worker: Any) -> None:
+    """Raise ValueError where the plan stream of a verify does not wait for the graph before it (up to 0.5.10.post1).
+
+    Plain and verify graphs share input buffers there: the next verify would be prepared over a plain step that runs.
+    """
+    if getattr(worker, "plan_stream", None) is None:
+        return
+    if "_draft_done_event" not in type(worker).forward_batch_generation.__code__.co_names:
+        raise ValueError(
+            "--speculative-disable-batch-threshold does not work with SGLANG_ENABLE_OVERLAP_PLAN_STREAM before 0.5.11"
+        )
+
+
 class PlainDecodeV2(PlainDecode):
     """Takes over decode steps of an EAGLEWorkerV2 while the batch is above the threshold."""
 
     kind = "v2"
 
     def __init__(self, worker: Any) -> None:
+        _check_plan_stream(worker)
         super().__init__(worker, Draft(worker.draft_worker, worker.draft_worker.draft_runner, is_v2=True))
         self.req_to_token = worker.req_to_token_pool.req_to_token
         self.device_module = torch.get_device_module(worker.device)
@@ -235,5 +250,6 @@ class PlainDecodeV2(PlainDecode):
         for bonus in (zeros, zeros.to(torch.int32)):
             token_ids, _, positions = kernels.gather_inputs(zeros, bonus, zeros, self.req_to_token, zeros)
         ring = self.catch_up.ring
-        if ring is not None:
-            kernels.keep(token_ids, ring.hidden[0, :1].clone(), zeros, positions, ring)
+        if ring is not None:  # sampled tokens are int32 where they are not greedy
+            for ids in (token_ids, token_ids.to(torch.int32)):
+                kernels.keep(ids, ring.hidden[0, :1].clone(), zeros, positions, ring)
