@@ -12,7 +12,6 @@ from typing import Literal
 
 from orchestrator.model.result import PointResult
 
-
 ACCEPT_ONE = "accept_one"
 
 

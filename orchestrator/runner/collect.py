@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 from orchestrator.errors import ConnectionFailed, ConnectionLost, DynspecError, RemoteError
 from orchestrator.model.experiment import Experiment
-from orchestrator.remote.fetch import FetchFile
 from orchestrator.records.events import events_of
+from orchestrator.remote.fetch import FetchFile
 from orchestrator.remote.node import Node
 from orchestrator.runner.events import Events
 from orchestrator.runner.node_paths import gpu_csv, server_log

@@ -41,6 +41,7 @@ from behaviour_requests import (
     REGEX,
     Request,
     chunked_requests,
+    crossing_grammars,
     penalty_requests,
     plain_requests,
     seed_requests,
@@ -297,6 +298,8 @@ def crossing(probe: Probe, info: dict[str, Any]) -> None:
                 for i in range(9)
             ]
         )
+        if not info.get("skip_tokenizer_init"):
+            probe.send(crossing_grammars(turn))
     after = stats(probe.port)
     if after:
         grown = {name: after[name] - before[name] for name in ("transitions", "plain_steps", "spec_steps")}

@@ -88,15 +88,23 @@ def text_requests() -> list[Request]:
     """Grammars and stop strings. A grammar's end is the model's eos, so eos must count."""
 
     def grammar(name: str, **sampling: Any) -> list[Request]:
-        return several(
-            f"text/{name}", 4, first=60, sampling={"ignore_eos": False, **sampling}, extra=LOGPROBS
-        )
+        return _grammar(f"text/{name}", 4, first=60, **sampling)
 
     stops = [
         Request(f"text/stop string/{i}", tuple(ids), sampling={"stop": [token_text(ids[5])]})
         for i, ids in enumerate(map(prompt, range(60, 64)))
     ]
     return [*grammar("json schema", json_schema=SCHEMA), *grammar("regex", regex=REGEX), *stops]
+
+
+def crossing_grammars(turn: int) -> list[Request]:
+    """To be sent at once and alone: more than the threshold at first, and the last ones are drafted for."""
+    nine = _grammar(f"crossing/regex/{turn}", 9, first=80 + 9 * turn, regex="(ab|cd){40,80}[0-9]{2}")
+    return [dataclasses.replace(request, tokens=8 * (i + 1)) for i, request in enumerate(nine)]
+
+
+def _grammar(key: str, count: int, first: int, **sampling: Any) -> list[Request]:
+    return several(key, count, first=first, sampling={"ignore_eos": False, **sampling}, extra=LOGPROBS)
 
 
 def seed_requests() -> list[Request]:
