@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -15,13 +16,15 @@ from orchestrator.errors import DynspecError, UsageError
 from orchestrator.model.experiment import Experiment
 from orchestrator.plain_text import clean
 from orchestrator.records.begun import begun_experiment
+from orchestrator.records.naming import run_word
 from orchestrator.redact import Redactor
 from orchestrator.remote.node import Node
 from orchestrator.report.text import plural
 from orchestrator.runner.node_paths import server_log
 from orchestrator.runner.options import resolve_secrets
 from orchestrator.runner.prepare import connect
-from orchestrator.store import EVENTS, PACKED_LOG, SERVER_LOG, RunStore, from_here
+from orchestrator.runner.runlock import abandoned
+from orchestrator.store import EVENTS, LOCK_FILE, PACKED_LOG, SERVER_LOG, RunStore, from_here
 
 _POLL_S = 0.5
 _TAIL_BYTES = 1 << 16
@@ -122,10 +125,10 @@ class EventPrinter:
 
 
 def follow_run(store: RunStore, printer: EventPrinter) -> None:
-    """Until outcome.json is there. Ctrl-C ends the following, never the run."""
-    server = None if store.finished else _LiveLog.open(store)
+    """Until outcome.json is there, or nobody is left who would write it. Ctrl-C ends the following, never the run."""
+    server = _LiveLog.open(store) if _under_way(store) else None
     try:
-        while not store.finished:
+        while _under_way(store):
             printer.print_new()
             if server is not None:
                 server.print_new(printer.current)
@@ -134,6 +137,21 @@ def follow_run(store: RunStore, printer: EventPrinter) -> None:
     finally:
         if server is not None:
             server.close()
+    if not store.finished:
+        print("\n".join(_controller_gone(store)), file=sys.stderr)
+
+
+def _under_way(store: RunStore) -> bool:
+    return not store.finished and not abandoned(store.folder)
+
+
+def _controller_gone(store: RunStore) -> tuple[str, ...]:
+    again = shlex.join(("dynspec", "run", str(from_here(store.folder / LOCK_FILE))))
+    return (
+        f"dynspec: the run's controller is gone: {store.run_id} ended without an outcome",
+        "  the node gives itself back when its lease ends, or at once with the command below",
+        f"  -> go on with: {again} --resume {run_word(store)}",
+    )
 
 
 class _LiveLog:

@@ -91,13 +91,32 @@ def driver_of(folder: Path) -> Driver | None:
     return Driver()
 
 
-def _free(descriptor: int) -> bool:
+def abandoned(folder: Path) -> bool:
+    """Nobody drives the run, by the word of the kernel: False too where the file system has no locks to ask for.
+
+    A controller writes the outcome before it lets go, so a run that is abandoned and still has none never gets one by
+    itself.
+    """
+    try:
+        descriptor = os.open(folder / FILE_NAME, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        return _free(descriptor, without_locks=False)
+    finally:
+        os.close(descriptor)
+
+
+def _free(descriptor: int, *, without_locks: bool = True) -> bool:
+    """`without_locks`: the answer where the file system has none."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        return True
+        return without_locks
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     return True
 

@@ -6,14 +6,15 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.following import EventPrinter
+from orchestrator.cli.following import EventPrinter, follow_run
 from orchestrator.errors import UsageError
 from orchestrator.redact import Redactor
+from orchestrator.runner.runlock import RunLock, abandoned
 from orchestrator.store import RunStore
 from tests.cli.command import COMMAND, ROOT, dynspec
 
@@ -105,6 +106,14 @@ def test_an_unknown_run_is_a_usage_error_that_names_the_latest(store: RunStore) 
 Deed = Callable[[], object]
 
 
+@pytest.fixture
+def controller(store: RunStore) -> Iterator[RunLock]:
+    """Of a run that is under way."""
+    with RunLock() as lock:
+        lock.take(store.folder)
+        yield lock
+
+
 def follow(store: RunStore, tmp_path: Path, deeds: Mapping[str, Deed], **env: str) -> list[str]:
     """Lines that `logs -f` shows, errors too; each deed is done once a line holds its text."""
     log = tmp_path / "work" / RUN / "logs" / "plain-1.log"
@@ -142,6 +151,7 @@ def follow(store: RunStore, tmp_path: Path, deeds: Mapping[str, Deed], **env: st
     return lines
 
 
+@pytest.mark.usefixtures("controller")
 def test_following_shows_new_events_and_the_live_log_until_the_run_ends(
     store: RunStore, tmp_path: Path
 ) -> None:
@@ -158,10 +168,32 @@ def test_following_shows_new_events_and_the_live_log_until_the_run_ends(
     assert "very-secret-word" not in "\n".join(lines)
 
 
+@pytest.mark.usefixtures("controller")
 def test_a_log_whose_secrets_are_not_known_here_is_not_shown(store: RunStore, tmp_path: Path) -> None:
     lines = follow(store, tmp_path, {"the server log is not followed": lambda: finish(store)})
     assert any("TRIAL_TOKEN" in line for line in lines)
     assert not [line for line in lines if "|" in line]
+
+
+def test_following_ends_with_the_way_on_when_the_controller_dies(
+    store: RunStore, controller: RunLock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dying = threading.Timer(0.1, controller.release)  # as the kernel does with the process
+    dying.start()
+    for _ in range(2):  # while it is followed, and dead before
+        printer = EventPrinter(store, as_json=False)
+        follow_run(store, printer)
+        assert printer.read == 2
+        dying.join()
+        told = capsys.readouterr().err
+        assert "the run's controller is gone" in told
+        assert told.endswith(f"{store.folder}/experiment.lock.yaml --resume {store.folder}\n")
+
+
+def test_where_locks_cannot_be_asked_for_a_run_is_not_called_dead(tmp_path: Path) -> None:
+    assert abandoned(tmp_path)
+    (tmp_path / "controller.lock").symlink_to("/nowhere")  # never opened, so never asked
+    assert not abandoned(tmp_path)
 
 
 def test_following_a_finished_run_ends_at_once_and_asks_no_node(store: RunStore, tmp_path: Path) -> None:
