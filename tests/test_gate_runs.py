@@ -14,10 +14,14 @@ from typing import Any
 import pytest
 
 from orchestrator.cli import main
+from orchestrator.errors import UsageError
 from orchestrator.model.result import Outcome
 from orchestrator.records.begun import begun_experiment
-from orchestrator.records.gating import good_runs, pointer, remember_good
+from orchestrator.records.gating import good_runs, pointer, remember_good, require_reference
 from orchestrator.records.results import conclude, keep_as_good, write_reports
+from orchestrator.redact import Redactor
+from orchestrator.runner.events import Events
+from orchestrator.runner.finish import Ending
 from orchestrator.store import RunStore
 from tests.run_folders import plain_rate
 from tests.run_folders import write_run as write_records
@@ -163,6 +167,96 @@ class TestGate:
         store = write_run(tmp_path, "20260102-000000-trial-0002")
         shutil.rmtree(good.folder)
         assert "has passed yet" in dynspec(tmp_path, "gate", store.run_id).stderr
+
+
+class TestThePointer:
+    """`last-good/<experiment>@<host>`, as other hands and full or read-only disks leave it."""
+
+    @pytest.fixture
+    def blocked(self, tmp_path):
+        (tmp_path / "last-good").write_text("no folder\n")
+        return write_run(tmp_path, RUN_2)
+
+    def test_a_run_that_cannot_be_accepted_yet_is_told_what_could_not_be_written(self, blocked, tmp_path):
+        done = dynspec(tmp_path, "gate", RUN_2, "--accept")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert (
+            f"{RUN_2} is not the reference (last-good): {tmp_path}/last-good/trial@gpu-1 cannot be"
+            in done.stderr
+        )
+        assert f"dynspec gate {blocked.folder} --accept" in done.stderr
+
+    def test_a_gate_that_passes_stays_passed_where_nothing_can_be_written(self, blocked, tmp_path):
+        before = write_run(tmp_path, "20260101-000000-trial-0001")
+        (blocked.folder / "gate.json").mkdir()
+        done = dynspec(tmp_path, "gate", RUN_2, "--against", before.run_id)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("gate passed")
+        assert f"dynspec gate {blocked.folder} --accept" in done.stderr
+        assert f"gate.json of {RUN_2} cannot be written" in done.stderr
+
+    def test_a_run_that_passes_keeps_its_report_and_outcome_where_the_pointer_cannot_be_written(
+        self, tmp_path
+    ):
+        before = write_run(tmp_path, "20260101-000000-trial-0001")
+        store = write_run(tmp_path, RUN_2, more=GATE.replace("last-good", before.run_id))
+        (tmp_path / "last-good").write_text("no folder\n")
+        heard = []
+        events = Events((heard.append,), Redactor({}))
+        finished = Ending(begun_experiment(store), store, events, "2026-01-02T00:00:00Z", True).finish(
+            None, None
+        )
+        assert (finished.outcome.exit_code, finished.outcome.state) == (0, "ok")
+        assert finished.summary is not None
+        (warning,) = [event["text"] for event in heard if event["event"] == "warning"]
+        assert "cannot be written" in warning
+        assert warning.endswith(f"dynspec gate {store.folder} --accept")
+
+    @pytest.mark.parametrize(
+        ("left", "says"),
+        [
+            ("", "is empty"),
+            ("\x00\x1b[31m", "names"),
+            ("20250101-000000-gone-0000\n", "names 20250101-000000-gone-0000, and there is no such run"),
+            ("../elsewhere\n", "names ../elsewhere, and there is no such run"),
+            ("x" * 5000, "and there is no such run"),
+            (None, "is gone"),
+        ],
+    )
+    def test_one_that_names_no_run_is_told_with_what_is_taken_instead(self, good, tmp_path, left, says):
+        store = write_run(tmp_path, RUN_2)
+        path = pointer(tmp_path, begun_experiment(store))
+        path.write_text(left) if left is not None else path.unlink()
+        done = dynspec(tmp_path, "gate", RUN_2)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.startswith(f"dynspec: note: {path} ")
+        assert says in done.stderr
+        assert f"; the last run before it that passed is {good.run_id}\n" in done.stderr
+        assert "\x1b" not in done.stderr
+
+    def test_of_a_first_run_it_is_not_missed(self, tmp_path):
+        write_run(tmp_path, RUN_2)
+        assert "note" not in dynspec(tmp_path, "gate", RUN_2).stderr
+
+
+class TestANamedReference:
+    """`gate.against` is looked for before anything is measured."""
+
+    @pytest.mark.parametrize("against", ["nosuchrun", "../../etc"])
+    @pytest.mark.parametrize("command", ["run", "plan", "validate"])
+    def test_that_is_no_run_is_refused_before_connecting(self, tmp_path, command, against):
+        words = (f"gate={{against: {against}}}", "node.host=nobody@127.0.0.1:1")
+        sets = [word for value in words for word in ("--set", value)]
+        done = dynspec(tmp_path, command, "experiments/demo.yaml", *sets)
+        assert done.returncode == 2, done.stderr
+        assert "gate.against: " in done.stderr
+        assert against in done.stderr
+
+    def test_is_not_the_run_that_goes_on(self, good, tmp_path):
+        experiment = begun_experiment(write_run(tmp_path, RUN_2, more=GATE.replace("last-good", good.run_id)))
+        require_reference(tmp_path, experiment, RUN_2)
+        with pytest.raises(UsageError, match="is the run itself"):
+            require_reference(tmp_path, experiment, good.run_id)
 
 
 class TestGateOfAnExperiment:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestrator.cli.completing import run_ids
-from orchestrator.errors import UsageError
+from orchestrator.errors import PhaseFailed, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.model.experiment import Experiment, Gate
@@ -111,21 +111,21 @@ def _begun(store: RunStore) -> Experiment:
 
     checked = begun(store)
     for text in newer_rules(checked):
-        print(f"dynspec: note: {store.run_id}: {text}", file=sys.stderr)
+        _note(f"{store.run_id}: {text}")
     return checked.experiment
 
 
 def _gate(store: RunStore, experiment: Experiment, rule: Gate, as_json: bool) -> int:
     from orchestrator.analysis.gate import gate_json
-    from orchestrator.records.gating import gate_run, remember_good
+    from orchestrator.records.gating import gate_run, pointer_problem, remember_good
     from orchestrator.records.results import claim_error
     from orchestrator.records.summary import make_summary
     from orchestrator.report.gate_text import gate_lines
-    from orchestrator.store import GATE
 
+    _note(pointer_problem(store.folder.parent, experiment, rule.against))
     summary = make_summary(store, experiment)
     result = gate_run(store, experiment, summary, rule)
-    store.write_json(GATE, gate_json(result))
+    _keep(store, gate_json(result))
     error = result.error() or claim_error(summary)
     if as_json:
         print(json.dumps(gate_json(result)))
@@ -133,8 +133,29 @@ def _gate(store: RunStore, experiment: Experiment, rule: Gate, as_json: bool) ->
         print("\n".join(gate_lines(store.run_id, result)))
     if error is not None:
         raise error.after_answer()
-    remember_good(store, experiment)
+    try:
+        remember_good(store, experiment)
+    except PhaseFailed as unwritten:  # the run itself passed
+        _note(f"{unwritten.message}; {unwritten.help}")
     return 0
+
+
+def _keep(store: RunStore, answer: dict[str, Any]) -> None:
+    """For later reports of the run; one that is only read is judged all the same."""
+    from orchestrator.plain_text import os_words
+    from orchestrator.store import GATE
+
+    try:
+        store.write_json(GATE, answer)
+    except OSError as error:
+        _note(
+            f"{GATE} of {store.run_id} cannot be written, so its reports will not have this: {os_words(error)}"
+        )
+
+
+def _note(text: str) -> None:
+    if text:
+        print(f"dynspec: note: {text}", file=sys.stderr)
 
 
 def _accept(store: RunStore, experiment: Experiment, as_json: bool) -> int:

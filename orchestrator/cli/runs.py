@@ -27,6 +27,7 @@ Overrides = Annotated[
 ]
 Arms = Annotated[list[str], typer.Option("--arm", metavar="NAME", help="Only this arm; repeatable.")]
 Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Where run folders are written.")]
+Kept = Annotated[Path, typer.Option("--results", metavar="DIR", help="Where run folders are.")]
 LockWait = Annotated[
     str | None,
     typer.Option(
@@ -73,7 +74,7 @@ def run(
     if dry_run:
         if resume is not None or detach:
             raise UsageError("--dry-run plans a whole run: it goes with neither --resume nor --detach")
-        return plan(experiment, arm, overrides, as_json)
+        return plan(experiment, arm, overrides, results, as_json)
     from orchestrator.cli import attached, detached
     from orchestrator.cli.again import RunCommand
     from orchestrator.cli.screen import screen_for
@@ -129,14 +130,20 @@ def _drive(checked: Checked, options: RunOptions, base: Path, screen: Screen) ->
 
 @only_reading()
 def plan(
-    experiment: ExperimentPath, arm: Arms = _NOTHING, overrides: Overrides = _NOTHING, as_json: AsJson = False
+    experiment: ExperimentPath,
+    arm: Arms = _NOTHING,
+    overrides: Overrides = _NOTHING,
+    results: Kept = Path("results"),
+    as_json: AsJson = False,
 ) -> int:
     """Every step with its undo; changes nothing."""
     from orchestrator.plan import render_plan
+    from orchestrator.records.gating import require_reference
     from orchestrator.runner.prepare import connect, prepare
     from orchestrator.store import plain
 
     checked = files.load(experiment, overrides)
+    require_reference(results, checked.experiment)
     node = connect(checked.experiment)
     try:
         prepared = prepare(node, checked.experiment, arm, yes=True)
@@ -153,12 +160,23 @@ def plan(
     return 0
 
 
-def validate(experiment: ExperimentPath, overrides: Overrides = _NOTHING, as_json: AsJson = False) -> int:
+def validate(
+    experiment: ExperimentPath,
+    overrides: Overrides = _NOTHING,
+    results: Annotated[
+        Path | None,
+        typer.Option("--results", metavar="DIR", help="Where run folders are: gate.against must be there."),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
     """Parses and checks; no connection."""
+    from orchestrator.records.gating import require_reference
     from orchestrator.report.text import plural
 
     try:
         checked = files.load(experiment, overrides)
+        if results is not None:
+            require_reference(results, checked.experiment)
     except DynspecError as error:
         if not as_json:
             raise

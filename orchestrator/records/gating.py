@@ -7,15 +7,17 @@ from pathlib import Path
 
 from orchestrator.analysis.gate import GateResult, gate
 from orchestrator.analysis.setups import Difference, Setup, differences, setup_of
-from orchestrator.errors import NothingToClaim, Regression, UsageError
+from orchestrator.errors import NothingToClaim, PhaseFailed, Regression, UsageError
 from orchestrator.model.experiment import Experiment, Gate
+from orchestrator.plain_text import clean, os_words
 from orchestrator.records.begun import begun_experiment
 from orchestrator.records.info import is_simulated
 from orchestrator.records.naming import run_word
 from orchestrator.records.summary import Summary, make_summary
-from orchestrator.store import FACTS, OUTCOME, PLAN, RunStore, replace_file, safe_name
+from orchestrator.store import FACTS, OUTCOME, PLAN, RunStore, from_here, replace_file, safe_name
 
 LAST_GOOD, ROLLING = "last-good", "rolling"
+POINTED = (LAST_GOOD, ROLLING)
 KEPT = 10  # runs that passed, for the rolling set
 
 
@@ -46,6 +48,23 @@ def require_finished(store: RunStore) -> None:
         )
 
 
+def require_reference(results: Path, experiment: Experiment, run_id: str = "") -> None:
+    """Raises UsageError where `gate.against` names no run, or `run_id` itself: before anything is measured."""
+    rule = experiment.gate
+    if rule is None or rule.against in POINTED:
+        return
+    try:
+        other = RunStore.open(results, rule.against)
+    except UsageError as error:
+        raise UsageError(f"gate.against: {error.message}", help=error.help) from None
+    _refuse_itself(other, rule.against, run_id)
+
+
+def _refuse_itself(other: RunStore, against: str, run_id: str) -> None:
+    if other.run_id == run_id:
+        raise UsageError(f"gate: {against} is the run itself, and no run is worse than itself")
+
+
 def cut_short(store: RunStore) -> str:
     """How a run ended that did not come to its end; empty for one that did."""
     outcome = store.section_left(OUTCOME, "outcome")
@@ -61,10 +80,9 @@ def setup_of_run(store: RunStore, experiment: Experiment, summary: Summary) -> S
 
 def _references(store: RunStore, experiment: Experiment, against: str) -> list[RunStore]:
     results = store.folder.parent
-    if against not in (LAST_GOOD, ROLLING):
+    if against not in POINTED:
         other = RunStore.open(results, against)
-        if other.run_id == store.run_id:
-            raise UsageError(f"gate: {against} is the run itself, and no run is worse than itself")
+        _refuse_itself(other, against, store.run_id)
         return [other]
     wanted = 1 if against == LAST_GOOD else KEPT
     good = good_runs(results, experiment)
@@ -94,23 +112,70 @@ def pointer(results: Path, experiment: Experiment) -> Path:
 def good_runs(results: Path, experiment: Experiment) -> list[str]:
     """Ids of runs that passed and still exist, the last one first."""
     path = pointer(results, experiment)
-    named = [*_lines(path), *reversed(_lines(path.with_name(f"{path.name}.history")))]
-    return [run for run in dict.fromkeys(named) if (results / run / PLAN).is_file()]
+    named = [*_lines(path), *reversed(_lines(_history(path)))]
+    return [run for run in dict.fromkeys(named) if _is_run(results, run)]
+
+
+def pointer_problem(results: Path, experiment: Experiment, against: str) -> str:
+    """Why the reference is not the run that the pointer should name, and what it is instead; empty if it is."""
+    path = pointer(results, experiment)
+    wrong = _wrong_pointer(results, path) if against in POINTED else ""
+    if not wrong:
+        return ""
+    left = good_runs(results, experiment)
+    instead = f"the last run before it that passed is {left[0]}" if left else "no other run has passed"
+    return f"{from_here(path)} {wrong}; {instead}"
+
+
+def _wrong_pointer(results: Path, path: Path) -> str:
+    try:
+        named = path.read_text(encoding="utf-8", errors="replace").split()
+    except FileNotFoundError:
+        return "is gone" if _lines(_history(path)) else ""
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    if not named:
+        return "is empty"
+    return "" if _is_run(results, named[0]) else f"names {clean(named[0])[:80]}, and there is no such run"
 
 
 def remember_good(store: RunStore, experiment: Experiment) -> Path:
-    """Point last-good at this run; the runs before it stay known for the rolling set."""
+    """Point last-good at this run; the runs before it stay known for the rolling set.
+
+    Raises PhaseFailed, with what to do later, where that cannot be written.
+    """
     results = store.folder.parent
     path = pointer(results, experiment)
-    path.parent.mkdir(parents=True, exist_ok=True)
     history = [*reversed(good_runs(results, experiment)), store.run_id]
-    _write(path.with_name(f"{path.name}.history"), list(dict.fromkeys(history))[-KEPT:])
-    _write(path, [store.run_id])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(_history(path), list(dict.fromkeys(history))[-KEPT:])
+        _write(path, [store.run_id])
+    except OSError as error:
+        raise PhaseFailed(
+            f"{store.run_id} is not the reference (last-good): {from_here(path)} cannot be written: {os_words(error)}",
+            help=f"once it can be: dynspec gate {run_word(store)} --accept",
+        ) from None
     return path
 
 
+def _history(path: Path) -> Path:
+    return path.with_name(f"{path.name}.history")
+
+
+def _is_run(results: Path, run: str) -> bool:
+    """By its id alone: what was damaged may hold anything, also a path."""
+    try:
+        return safe_name(run) == run and (results / run / PLAN).is_file()
+    except OSError:  # a name that is too long
+        return False
+
+
 def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8", errors="replace").split() if path.is_file() else []
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").split()
+    except OSError:  # told by `pointer_problem`
+        return []
 
 
 def _write(path: Path, lines: Sequence[str]) -> None:

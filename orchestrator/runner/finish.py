@@ -18,6 +18,7 @@ from orchestrator.model.experiment import Experiment
 from orchestrator.model.result import Outcome, RunInfo
 from orchestrator.plain_text import os_words
 from orchestrator.records.events import boot_order
+from orchestrator.records.gating import pointer_problem
 from orchestrator.records.results import conclude, keep_as_good, write_reports
 from orchestrator.remote.replies import Recovered
 from orchestrator.runner.events import Events
@@ -72,14 +73,24 @@ class Ending:
         return error
 
     def _with_reports(self, store: RunStore, error: DynspecError | None, signum: int | None) -> Finished:
+        self._check_pointer(store)
         conclusion = conclude(store, self.experiment)
         if error is None and signum is None:
             error = conclusion.error
         outcome = self._outcome(error, signum)
         summary, info = write_reports(store, self.experiment, conclusion=conclusion, outcome=outcome)
-        keep_as_good(store, self.experiment, conclusion, outcome)
+        try:
+            keep_as_good(store, self.experiment, conclusion, outcome)
+        except PhaseFailed as unwritten:  # the run itself passed
+            self.events.emit("warning", text=f"{unwritten.message}; {unwritten.help}")
         self._write(store, outcome)
         return Finished(outcome, error, store, summary, info, self._node())
+
+    def _check_pointer(self, store: RunStore) -> None:
+        gate = self.experiment.gate
+        problem = gate and pointer_problem(store.folder.parent, self.experiment, gate.against)
+        if problem:
+            self.events.emit("warning", text=f"gate: {problem}")
 
     def _without_summary(self, error: DynspecError | None, signum: int | None) -> Finished:
         outcome = self._outcome(error, signum)

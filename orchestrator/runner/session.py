@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from orchestrator.model.experiment import Experiment
 from orchestrator.model.plan import RunPoint
 from orchestrator.plain_text import os_words
 from orchestrator.records.events import boot_order
+from orchestrator.records.gating import require_reference
 from orchestrator.records.lockfile import lock_of, lock_text
 from orchestrator.records.served import stored_plan
 from orchestrator.redact import Redactor
@@ -60,6 +61,8 @@ def run_experiment(
             if options.resume is not None
             else fresh(checked.experiment, options.results)
         )
+        results = options.results if start.store is None else start.store.folder.parent
+        require_reference(results, checked.experiment, start.run_id)
         return Session(
             checked.experiment,
             checked.warnings,
@@ -215,6 +218,17 @@ class Session:
         self.events.emit("planned", boots=len(prepared.plan.boots), points=points)
         self.options.accepted(store)
 
+    def _collecting(self, node: Node, abort: Callable[[], bool]) -> Collecting:
+        return Collecting(
+            node,
+            lambda: connect(self.experiment),
+            self.experiment,
+            self._stored(),
+            self.events,
+            abort,
+            self.start.kept.boots,
+        )
+
     def _stored(self) -> RunStore:
         assert self.store is not None
         return self.store
@@ -262,9 +276,7 @@ class Session:
             """A signal that comes while logs are fetched ends the fetching; one that came earlier does not."""
             return self.gate.first is not None and self.gate.repeats > before
 
-        collecting = Collecting(
-            self.node, lambda: connect(self.experiment), self.experiment, self.store, self.events, abort
-        )
+        collecting = self._collecting(self.node, abort)
         try:
             collecting.run(tuple(dict.fromkeys(boot_order(self.store))))
         except OSError as full:
