@@ -10,7 +10,7 @@ import pytest
 from orchestrator.analysis.trace import boot_trace, gpu_window, of_gpus
 from orchestrator.model.experiment import Gpus
 from orchestrator.records.gpu_samples import GpuSamples
-from orchestrator.records.points import load_span
+from orchestrator.records.spans import load_span
 
 HEAD = "utc_s,elapsed_s,foreign_pids,xids,index,clocks_event_reasons.active\n"
 

@@ -42,6 +42,12 @@ class Kept:
     def done(self) -> Done:
         return Done(points=frozenset((point.arm, point.boot, point.index) for point in self.points))
 
+    @property
+    def boots(self) -> frozenset[tuple[str, int]]:
+        """Those that served the kept points."""
+        homes = (home_of(point.meta, point.arm, point.boot) for point in self.points)
+        return frozenset((home.arm, home.boot) for home in homes)
+
     def lines(self) -> Iterator[str]:
         """For people: what is kept, boot by boot, then what is not and why."""
         boots: dict[tuple[str, int], list[int]] = {}

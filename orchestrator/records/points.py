@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,11 @@ from orchestrator.metrics import PointMetrics, point_metrics, share_above
 from orchestrator.model.experiment import Arm, Experiment, Sweep
 from orchestrator.model.result import PointResult
 from orchestrator.records.gpu_samples import GpuSamples
+from orchestrator.records.restarts import restarted_boots
 from orchestrator.records.served import SHARED_KEY, Home, home_of, served_arms
+from orchestrator.records.spans import client_summary, load_span
 from orchestrator.store import GPU_SAMPLES, PLAN, SERVER_INFO, RunStore, StoredPoint, json_object
 
-CLOCK_KEY = (
-    "node_clock_ahead_s"  # in a load's summary: the node's clock less the load generator's, of two machines
-)
 HEALTH_KEY = (
     "health"  # in the meta file of a point: how often /health was asked while requests ran, and was not 200
 )
@@ -58,12 +56,6 @@ class ReadPoints:
     points: tuple[PointResult, ...]
     outputs: dict[str, list[Outputs]]
     arm_notes: dict[str, tuple[str, ...]]
-
-
-def client_summary(load: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The load generator's summary; some agents hand on the line that it stands in."""
-    inner = load.get("summary")
-    return inner if isinstance(inner, Mapping) else load
 
 
 def measured(
@@ -103,6 +95,7 @@ class _Reader:
         self.found: list[tuple[PointResult, Evidence, tuple[Finding, ...]]] = []
         self.outputs: dict[str, dict[int, dict[tuple[int, int], str]]] = {}
         self.servers: dict[tuple[str, int], dict[str, Any]] = {}
+        self.served: list[tuple[tuple[str, int], StoredPoint]] = []  # with the boot that served it
         self.samples: GpuSamples | None = None  # of the boot whose points come just now
 
     def add(self, stored: StoredPoint) -> None:
@@ -137,6 +130,7 @@ class _Reader:
             expected_worker=self.workers.get(stored.arm),
             gpu=self.gpu(stored, self.store.folder / self.store.boot_path(home.arm, home.boot, GPU_SAMPLES)),
         )
+        self.served.append(((home.arm, home.boot), stored))
         if stored.damaged:
             notes = (*notes, DAMAGED_RECORDS)
         if stepping and (still := unstepped(self.sweep.load, raw.window_s, stepping.get(SHARE))) is not None:
@@ -189,6 +183,11 @@ class _Reader:
             notes.setdefault(arm, {}).update(dict.fromkeys(texts))
         for arm, note in self.sharing:
             notes.setdefault(arm, {})[note] = None
+        for arm, count in sorted(restarted_boots(self.store, self.served).items()):
+            some = "a boot" if count == 1 else f"{count} boots"
+            notes.setdefault(arm, {})[
+                f"{some} of it went on after an interruption: points of two server starts"
+            ] = None
         return ReadPoints(
             tuple(across_arms(points, self.baseline)),
             {arm: list(found.values()) for arm, found in self.outputs.items()},
@@ -257,25 +256,6 @@ def _noting_outputs(
 def _expected_workers(store: RunStore) -> dict[str, str]:
     paths: Mapping[str, Mapping[str, str]] = store.section_left(PLAN, "plan").get("worker_paths") or {}
     return {arm: path["worker"] for arm, path in paths.items() if path.get("worker") in _WORKERS}
-
-
-def load_span(meta: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Begin and end of a point's load in UTC seconds, by the node's clock."""
-    load = client_summary(meta.get("load") or {})
-    begin = utc_s(load.get("wall_start_utc"))
-    length = (load.get("client") or {}).get("wall_s")
-    if begin is None or not isinstance(length, int | float):
-        return None
-    ahead_s = load.get(CLOCK_KEY)
-    begin += ahead_s if isinstance(ahead_s, int | float) else 0.0
-    return begin, begin + length
-
-
-def utc_s(text: object) -> float | None:
-    try:
-        return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else None
-    except ValueError:
-        return None
 
 
 def measured_arms(

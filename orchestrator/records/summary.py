@@ -13,9 +13,11 @@ from orchestrator.model.experiment import Experiment
 from orchestrator.model.speculation import threshold
 from orchestrator.native_adaptive import CONFIG_FLAG
 from orchestrator.records.boots import logged
-from orchestrator.records.events import events_of, measuring_order
-from orchestrator.records.points import load_span, measured_arms, read_points, utc_s
+from orchestrator.records.events import measuring_order
+from orchestrator.records.points import measured_arms, read_points
+from orchestrator.records.restarts import first_starts
 from orchestrator.records.served import home_of, served_arms, shared_arms
+from orchestrator.records.spans import load_span
 from orchestrator.records.stepping import stepping_of
 from orchestrator.store import PLAN, RunStore
 
@@ -55,11 +57,7 @@ def _native_thresholds(plan: Mapping[str, Any], experiment: Experiment) -> dict[
 
 def _loads(store: RunStore, logs: Mapping[tuple[str, int], Trace]) -> dict[tuple[str, int, int], Load]:
     """When each point was measured, with the log of its boot; without those that do not tell."""
-    began = {
-        (event["arm"], event["boot"]): seconds
-        for event in events_of(store)
-        if event["event"] == "started" and (seconds := utc_s(event.get("t"))) is not None
-    }
+    began = first_starts(store)
     found = {}
     for stored in store.points():
         home = home_of(stored.meta, stored.arm, stored.boot)

@@ -12,6 +12,7 @@ from typing import BinaryIO
 from orchestrator.errors import ConnectionFailed, ConnectionLost, DynspecError, RemoteError
 from orchestrator.model.experiment import Experiment
 from orchestrator.records.events import events_of
+from orchestrator.records.restarts import joined_log, joined_samples
 from orchestrator.remote.fetch import FetchFile
 from orchestrator.remote.node import Node
 from orchestrator.runner.events import Events
@@ -39,6 +40,7 @@ class Collecting:
     store: RunStore
     events: Events
     abort: Callable[[], bool]
+    kept: frozenset[tuple[str, int]] = frozenset()  # boots of which a resumed run kept points
     _deadline_s: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -93,10 +95,17 @@ class Collecting:
                 self._warn(f"{local} could not be collected: {lost.message}")
                 return False
             raw.seek(0)
-            content = raw.read()
-        self.store.write_bytes(local, self.store.redact.data(content))
+            content = self.store.redact.data(raw.read())
+        self.store.write_bytes(local, self._with_earlier(local, content))
         self.events.emit("collected", file=local, bytes=len(content))
         return True
+
+    def _with_earlier(self, local: str, content: bytes) -> bytes:
+        """A boot that was started again after points of it were kept has the logs and samples of all its starts."""
+        path = self.store.folder / local
+        kept = any(local.startswith(self.store.boot_path(*boot, "")) for boot in self.kept)
+        earlier = path.read_bytes() if kept and path.is_file() else b""
+        return (joined_samples if path.name == GPU_SAMPLES else joined_log)(earlier, content)
 
     def _download(self, remote: str, into: BinaryIO) -> None:
         """Goes on where a broken transfer stopped; the digest is over the whole file on the node."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from orchestrator.errors import DynspecError, RemoteError
 from orchestrator.load.pack import build_zipapp
-from orchestrator.records.points import CLOCK_KEY
+from orchestrator.records.spans import CLOCK_KEY
 from orchestrator.remote.channel import Event
 from orchestrator.remote.node import Node
 from orchestrator.remote.replies import LoadReply

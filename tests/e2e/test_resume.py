@@ -47,6 +47,9 @@ def test_a_run_that_was_ended_goes_on_where_it_was(ending: int, node: SshNode, p
         assert not (folder / "outcome.json").exists()
     kept = _records(folder)
     assert "point-00-c1.jsonl" in kept
+    first_log = folder / "arms/banner/boot-1/server.log"
+    seen = first_log.read_bytes() if first_log.exists() else b""
+    assert bool(seen) == (ending == signal.SIGINT)
     done = place.run(*words, "--resume", folder.name)
     assert done.code in MEASURED, done.text
     assert done.out.count("point ") <= 2
@@ -56,6 +59,11 @@ def test_a_run_that_was_ended_goes_on_where_it_was(ending: int, node: SshNode, p
     assert whole["point-00-c1.jsonl"] == kept["point-00-c1.jsonl"]
     summary = json.loads((folder / "summary.json").read_text())
     assert [point["concurrency"] for point in summary["arms"]["banner"]["points"]] == [1, 2]
+    # The kept point is judged by what was seen while it was measured.
+    log = first_log.read_bytes()
+    assert log.startswith(seen)
+    assert log.count(b"ready to roll") == 2
+    assert "points of two server starts" in str(summary["arms"]["banner"]["notes"])
 
 
 def test_logs_that_came_over_before_are_not_asked_for_again(node: SshNode, place: Place) -> None:
