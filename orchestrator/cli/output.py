@@ -1,4 +1,7 @@
-"""Standard output that takes no more, as on a full disk, told as such; and one that was closed before the start."""
+"""Standard output that takes no more, as on a full disk, told as such; one that nobody reads; and a closed one.
+
+A reader who goes away ends a command that only shows something, quietly. A run goes on without the screen.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,42 @@ from typing import Any
 
 from orchestrator.errors import OutputLost
 
+_UNREAD = (errno.EPIPE, errno.EIO)  # the pipe's reader, or the terminal, is gone
+_GOES_ON = b"dynspec: nobody reads standard output any more; the run goes on without it\n"
+
 
 class _Descriptor(io.FileIO):
     """Raises OutputLost once; what is written after that is dropped. A reader who is gone is no loss."""
 
     lost: OutputLost | None = None
+    outlives_reader = False
+    unread = False  # from some moment on, and so what is written is dropped
 
     def write(self, data: Any, /) -> int:
-        if self.lost is not None:
+        if self.lost is not None or self.unread:
             return memoryview(data).nbytes
         try:
             return super().write(data)
         except OSError as error:
-            if error.errno in (errno.EPIPE, errno.EIO):
+            if error.errno not in _UNREAD:
+                self.lost = OutputLost(error.errno, f"standard output cannot be written: {error.strerror}")
+                raise self.lost from None
+            if not self.outlives_reader:
                 raise
-            self.lost = OutputLost(error.errno, f"standard output cannot be written: {error.strerror}")
-            raise self.lost from None
+        self.unread = True
+        with suppress(OSError):
+            os.write(2, _GOES_ON)
+        return memoryview(data).nbytes
+
+
+class _Errors(io.FileIO):
+    """Standard error: where it takes nothing, nothing can be told, and that changes no exit code."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
 
 
 _out: list[_Descriptor] = []  # of this process, not yet answered for
@@ -37,11 +60,24 @@ def prepare() -> None:
     if sys.stdout is None:
         sys.stdout = _nowhere(1)
     elif isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout = _told(sys.stdout)
+        raw = _Descriptor(sys.stdout.fileno(), "w", closefd=False)
+        _out.append(raw)
+        sys.stdout = _through(raw, sys.stdout)
     if sys.stderr is None:
         sys.stderr = _nowhere(2)
-    if isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr.reconfigure(errors="backslashreplace")
+    elif isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = _through(_Errors(sys.stderr.fileno(), "w", closefd=False), sys.stderr)
+
+
+def outlive_reader() -> None:
+    """From now on a reader who goes away ends nothing: hours of measuring are not given up for a `| head`."""
+    for raw in _out:
+        raw.outlives_reader = True
+
+
+def unread() -> bool:
+    """Whether the reader of standard output went away since `outlive_reader`."""
+    return any(raw.unread for raw in _out)
 
 
 def lost(*, answered: str = "") -> str:
@@ -68,11 +104,9 @@ def _nowhere(descriptor: int) -> io.TextIOWrapper:
     return open(os.devnull, "w", encoding="utf-8")
 
 
-def _told(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+def _through(raw: io.FileIO, stream: io.TextIOWrapper) -> io.TextIOWrapper:
     """The same stream, with the same buffering."""
     stream.flush()
-    raw = _Descriptor(stream.fileno(), "w", closefd=False)
-    _out.append(raw)
     unbuffered = isinstance(stream.buffer, io.RawIOBase)
     return io.TextIOWrapper(
         raw if unbuffered else io.BufferedWriter(raw),

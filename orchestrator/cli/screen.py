@@ -42,7 +42,11 @@ class Screen(Protocol):
 def screen_for(
     as_json: bool, experiment: Experiment, arms: tuple[str, ...] = (), again: Again | None = None
 ) -> Screen:
-    """JSON where asked for, a live view on a terminal that can draw, lines everywhere else."""
+    """JSON where asked for, a live view on a terminal that can draw, lines everywhere else.
+
+    The run outlives whoever reads it: see `output`.
+    """
+    output.outlive_reader()
     if as_json:
         return JsonLines()
     if not _draws():
@@ -81,8 +85,11 @@ class JsonLines:
 def _tell_loss(finished: Finished) -> None:
     """What could not be shown costs no run its exit code: its outcome is stored."""
     said = finished.error.message if finished.error is not None else ""
-    if lost := output.lost(answered=said):
-        more = f"; the run folder is whole: {finished.store.folder}" if finished.store is not None else ""
+    more = f"; the run folder is whole: {finished.store.folder}" if finished.store is not None else ""
+    lost = output.lost(answered=said)
+    if more and not lost and output.unread():
+        lost = "dynspec: nobody read standard output to its end"
+    if lost:
         with suppress(OSError):  # of a detached run it is the same file
             print(f"{lost}{more}", file=sys.stderr)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +12,15 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli import output
-from orchestrator.cli.screen import Lines, show_report
+from orchestrator.cli.screen import Lines, screen_for, show_report
 from orchestrator.config import load_experiment
 from orchestrator.errors import OutputLost, PhaseFailed
 from orchestrator.model.result import Outcome
+from orchestrator.redact import Redactor
 from orchestrator.runner.finish import Finished
 from orchestrator.runner.options import RunOptions
 from orchestrator.runner.session import run_experiment
+from orchestrator.store import RunStore
 from tests.cli.command import COMMAND, ROOT, SILENT
 from tests.report.example_runs import INFO, summary
 
@@ -83,6 +86,50 @@ def test_a_run_whose_screen_is_full_says_so_once_and_keeps_its_exit_code(
         assert output.lost() == ""  # answered for: the exit code is the run's
     said = f"dynspec: this machine: {FULL}\n" if ended_by_it else f"dynspec: {FULL}\n"
     assert capfd.readouterr().err == said
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_run_goes_on_when_nobody_reads_its_screen_and_says_so(
+    as_json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    monkeypatch.setattr("sys.stderr", sys.stderr)  # put back, as prepare wraps it
+    monkeypatch.setattr(output, "_out", [])
+    with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+        monkeypatch.setattr("sys.stdout", pipe)
+        output.prepare()
+        screen = screen_for(as_json, load_experiment(SILENT.format(port=9), name="e.yaml").experiment)
+        for text in ("begun", "still here"):
+            screen.listen({"event": "note", "text": text})
+        store = RunStore(tmp_path / "a-run", Redactor({}))
+        screen.finish(Finished(Outcome(6, "nothing-to-claim", "", True, "", ""), None, store))
+        assert output.lost() == ""  # the exit code is the run's
+    said = capfd.readouterr().err.splitlines()
+    assert said == [
+        "dynspec: nobody reads standard output any more; the run goes on without it",
+        f"dynspec: nobody read standard output to its end; the run folder is whole: {store.folder}",
+    ]
+
+
+@pytest.mark.parametrize(("command", "code"), [("run", 1), ("validate", 2)])
+def test_a_reader_who_left_changes_no_exit_code(command: str, code: int, tmp_path: Path) -> None:
+    experiment = tmp_path / "e.yaml"
+    if command == "run":
+        experiment.write_text(SILENT.format(port=9), encoding="utf-8")
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [*COMMAND, command, str(experiment)]
+    told = subprocess.PIPE if command == "run" else writing  # 2>&1
+    try:
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(words, cwd=tmp_path, env=environ, stdout=writing, stderr=told, timeout=60)
+    finally:
+        os.close(writing)
+    assert done.returncode == code
+    if command == "run":
+        assert b"refused the connection" in done.stderr
+        assert b"Broken pipe" not in done.stderr
 
 
 class Terminal(io.StringIO):

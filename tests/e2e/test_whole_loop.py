@@ -82,7 +82,7 @@ def _each_boot_ran_its_own_tree(folder: Path) -> None:
     assert words in logs["banner"]
 
 
-def test_a_reader_that_goes_away_ends_the_run_and_not_the_giving_back(node: SshNode, place: Place) -> None:
+def test_a_run_goes_on_to_its_end_when_its_reader_goes_away(node: SshNode, place: Place) -> None:
     path = place.write(experiment(node, free_port()))
     run = subprocess.Popen(
         [*COMMAND, "run", path],
@@ -96,11 +96,12 @@ def test_a_reader_that_goes_away_ends_the_run_and_not_the_giving_back(node: SshN
         pass
     run.stdout.close()
     errors = run.stderr.read().decode() if run.stderr else ""
-    assert run.wait(30) == 1, errors
-    assert "Broken pipe" in errors
+    code = run.wait(30)
+    assert code in MEASURED, errors
+    assert "the run goes on without it" in errors
     assert "Traceback" not in errors
     outcome = json.loads((place.run_folder() / "outcome.json").read_text())["outcome"]
-    assert (outcome["exit_code"], outcome["node_restored"]) == (1, True)
+    assert (outcome["exit_code"], outcome["node_restored"]) == (code, True)
 
 
 def test_late_gpu_memory_is_waited_for_with_proof(fresh_node: Callable[..., SshNode], place: Place) -> None:
