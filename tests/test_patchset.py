@@ -20,6 +20,7 @@ from orchestrator.patchset import (
     load_patch,
     needed_files,
 )
+from orchestrator.patchset.local import check_folder
 from tests.wheels import sha256, tree_facts
 
 MAIN = "def serve():\n    x = 1\n    return x\n"
@@ -149,11 +150,49 @@ def test_a_hash_list_must_cover_the_targets_and_nothing_else(tmp_path):
         ("def patch(path, text:\n", "does not load: SyntaxError"),
         ("import nothing_of_that_name\n", "does not load: ModuleNotFoundError"),
         ("def path(p, t): return t\n", "defines no function patch"),
+        ("raise SystemExit\n", r"patcher\.py: does not load: SystemExit$"),
     ],
 )
 def test_a_patcher_that_does_not_load_is_a_broken_patch(tmp_path, code, reason):
     with pytest.raises(PatchLoadError, match=reason):
         load_patch(folder_of(tmp_path, patcher__py=code))
+
+
+MISTAKES = [
+    ("raise ValueError('x')", r"patcher\.py:2: patch\('srt/main\.py', text\) raised ValueError: x$"),
+    ("raise SystemExit(3)", "raised SystemExit: 3$"),
+    ("return None", r"patcher\.py: patch\('srt/main\.py', text\) returned None, the new text is wanted$"),
+    ("return 5", "returned a value of type int, the new text is wanted$"),
+    (r"return text + '#\udc80'", "returned text that is no UTF-8: line "),
+]
+
+
+@pytest.mark.parametrize(("mistake", "says"), MISTAKES)
+def test_a_mistake_in_a_patcher_is_told_as_one_of_the_patcher(tmp_path, mistake, says):
+    patch = load_patch(folder_of(tmp_path, patcher__py=f"def patch(path, text):\n    {mistake}\n"))
+    (tmp_path / "pkg/srt").mkdir(parents=True)
+    (tmp_path / "pkg/srt/main.py").write_text(MAIN)
+    for ask in (lambda: check_folder(patch, tmp_path / "pkg"), lambda: build([patch], allow_unlisted=True)):
+        with pytest.raises(PatchLoadError, match=says):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        ("text + 'x = (\\n'", "srt/main.py: the result does not compile: line "),
+        ("text + 'x = no_such_name\\n'", "undefined name 'no_such_name'"),
+    ],
+)
+def test_a_result_that_a_run_would_refuse_does_not_fit_for_check_either(tmp_path, result, says):
+    patch = load_patch(folder_of(tmp_path, patcher__py=f"def patch(path, text):\n    return {result}\n"))
+    (tmp_path / "pkg/srt").mkdir(parents=True)
+    (tmp_path / "pkg/srt/main.py").write_text(MAIN)
+    found = check_folder(patch, tmp_path / "pkg")
+    assert (found.state, says in found.reason) == (FitState.MISFIT, True), found
+    with pytest.raises(DoesNotFit) as refused:
+        build([patch], allow_unlisted=True)
+    assert says in refused.value.render()
 
 
 def test_an_edited_patcher_of_the_same_size_in_the_same_second_is_read_anew(tmp_path):

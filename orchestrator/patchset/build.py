@@ -48,13 +48,28 @@ def build_patch_set(
         _apply(patch, fit, _Step(sources, hashes, facts.version), texts)
     edits = tuple(_edit(path, sources.get(path), texts[path], facts) for path in _changed(sources, texts))
     for edit in edits:
-        _check_source(edit, sources.get(edit.path))
+        _check_source(edit.path, sources.get(edit.path), edit.after)
     return PatchSet(
         name="+".join(patch.name for patch in patches),
         patches=tuple(patch.name for patch in patches),
         edits=edits,
         modules=tuple(_module(facts.package, edit.path) for edit in edits if edit.path.endswith(".py")),
     )
+
+
+def try_patch(patch: Patch, version: str | None, hashes: Hashes, sources: Sources) -> Fit:
+    """`check_fit`, and then whether what comes out is what a run would take: sound, and as listed."""
+    fit = check_fit(patch, version, hashes, sources)
+    if fit.state not in (FitState.FITS, FitState.FITS_UNLISTED):
+        return fit
+    texts = dict(sources)
+    try:
+        _apply(patch, fit, _Step(sources, hashes, version), texts)
+        for path in _changed(sources, texts):
+            _check_source(path, sources.get(path), texts[path])
+    except DoesNotFit as error:
+        return Fit(FitState.MISFIT, "; ".join((error.message, *error.details)))
+    return fit
 
 
 @dataclass(frozen=True)
@@ -137,13 +152,13 @@ def _edit(path: str, before: str | None, after: str | None, facts: Tree) -> Edit
     )
 
 
-def _check_source(edit: Edit, before: str | None) -> None:
-    if not edit.path.endswith(".py") or edit.after is None:
+def _check_source(path: str, before: str | None, after: str | None) -> None:
+    if not path.endswith(".py") or after is None:
         return
-    problems = check(edit.path, before, edit.after)
+    problems = check(path, before, after)
     if problems:
         raise DoesNotFit(
-            f"the patched {edit.path} is not sound: {len(problems)} problem(s), nothing was written",
+            f"the patched {path} is not sound: {len(problems)} problem(s), nothing was written",
             details=tuple(str(problem) for problem in problems),
         )
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from orchestrator.errors import AnchorError
 from orchestrator.patchset.patch import Patch, Target
+from orchestrator.patchset.sourcecheck import edit_syntax_error
 from orchestrator.path_lists import few
 
 Hashes = Mapping[str, str | None]  # package-relative path -> sha256 of the bytes; None: absent
@@ -121,10 +122,12 @@ def _by_anchors(patch: Patch, version: str | None, hashes: Hashes, sources: Sour
                 FitState.MISFIT, f"{target.path}: its text was not read, so anchors can't be looked for"
             )
         try:
-            target.edit(text, unique=True)
+            after = target.edit(text, unique=True)
         except AnchorError as error:
             state = FitState.ALREADY_APPLIED if "already patched" in error.message else FitState.MISFIT
             return Fit(state, error.message)
+        if problem := edit_syntax_error(target.path, text, after):
+            return Fit(FitState.MISFIT, f"{target.path}: the result does not compile: {problem.place}")
     return Fit(FitState.FITS_UNLISTED, f"{_unlisted(patch, version, hashes)}; every anchor is there once")
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import sys
-import types
 from pathlib import Path
 
 from orchestrator.errors import PatchLoadError
 from orchestrator.patchset import unidiff
 from orchestrator.patchset.manifest import Manifest, TargetEntry, read_manifest, specifier
-from orchestrator.patchset.patch import Add, Listing, Patch, Patcher, Target, VersionRule
+from orchestrator.patchset.patch import Add, Listing, Patch, Target, VersionRule
+from orchestrator.patchset.patcher import load_patcher
 
 
 def patches_folder() -> Path:
@@ -45,7 +44,7 @@ def load_patch(folder: Path) -> Patch:
     if manifest.name != folder.name:
         raise PatchLoadError(f"{where}: name is {manifest.name!r}, its folder is {folder.name!r}")
     patchers = {
-        entry.patcher: _load_patcher(folder, manifest.name, entry.patcher)
+        entry.patcher: load_patcher(folder / entry.patcher, _read(folder / entry.patcher), manifest.name)
         for entry in manifest.targets
         if entry.patcher is not None
     }
@@ -94,28 +93,6 @@ def _read(path: Path) -> str:
 def _load_add(folder: Path, path: str, source: str) -> Add:
     text = _read(folder / source)
     return Add(path=path, text=text, sha256=hashlib.sha256(text.encode()).hexdigest())
-
-
-def _load_patcher(folder: Path, name: str, file: str) -> Patcher:
-    """The function `patch` of a patcher file.
-
-    Compiled from its text each time: Python's bytecode cache takes an edit of the same size within the same
-    second for no edit.
-    """
-    path = folder / file
-    module = types.ModuleType(f"dynspec_patch_{name}_{path.stem}")
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # dataclasses look their module up
-    try:
-        exec(compile(_read(path), str(path), "exec", dont_inherit=True), module.__dict__)
-    except PatchLoadError:
-        raise
-    except Exception as error:
-        raise PatchLoadError(f"{path}: does not load: {type(error).__name__}: {error}") from error
-    patch = getattr(module, "patch", None)
-    if not callable(patch):
-        raise PatchLoadError(f"{path}: defines no function patch(path, text)")
-    return patch  # type: ignore[no-any-return]
 
 
 def _load_diffs(folder: Path, manifest: Manifest) -> dict[str, unidiff.FileDiff]:

@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 
 from orchestrator.errors import UsageError
-from orchestrator.patchset.build import decode_source
-from orchestrator.patchset.fit import Fit, check_fit
+from orchestrator.patchset.build import decode_source, try_patch
+from orchestrator.patchset.fit import Fit
 from orchestrator.patchset.patch import Patch
 
 
@@ -30,7 +30,7 @@ def check_folder(patch: Patch, package_dir: Path) -> Fit:
     data = {path: file.read_bytes() if file.is_file() else None for path, file in files.items()}
     hashes = {p: None if raw is None else hashlib.sha256(raw).hexdigest() for p, raw in data.items()}
     sources = {path: None if raw is None else decode_source(path, raw) for path, raw in data.items()}
-    return check_fit(patch, folder_version(package_dir), hashes, sources)
+    return try_patch(patch, folder_version(package_dir), hashes, sources)
 
 
 def folder_version(package_dir: Path) -> str | None:

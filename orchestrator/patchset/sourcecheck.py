@@ -29,6 +29,11 @@ class Problem:
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.message}"
 
+    @property
+    def place(self) -> str:
+        """The same for a sentence that has named the file."""
+        return f"line {self.line}: {self.message}" if self.line else self.message
+
 
 def check(path: str, before: str | None, after: str) -> tuple[Problem, ...]:
     """Problems that the edit from `before` (None: a new file) to `after` brings into the file `path`.
@@ -36,9 +41,9 @@ def check(path: str, before: str | None, after: str) -> tuple[Problem, ...]:
     A file whose original does not compile here either (written for a newer Python than the controller's) is
     left to the check on the node, under the interpreter that serves.
     """
-    error = syntax_error(path, after)
-    if error is not None:
-        return () if before is not None and syntax_error(path, before) is not None else (error,)
+    if syntax_error(path, after) is not None:
+        error = edit_syntax_error(path, before, after)
+        return () if error is None else (error,)
     known = Counter(name for name, _ in _undefined(before)) if before is not None else Counter[str]()
     problems = []
     for name, line in _undefined(after):
@@ -47,6 +52,12 @@ def check(path: str, before: str | None, after: str) -> tuple[Problem, ...]:
         else:
             problems.append(Problem(path, line, "undefined", f"undefined name {name!r}"))
     return tuple(problems)
+
+
+def edit_syntax_error(path: str, before: str | None, after: str) -> Problem | None:
+    """That which the edit brings into a Python file; None for other files."""
+    error = syntax_error(path, after) if path.endswith(".py") else None
+    return None if before is not None and error and syntax_error(path, before) is not None else error
 
 
 def syntax_error(path: str, text: str) -> Problem | None:
