@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.analysis.compare import compare_runs, require_like
 from orchestrator.analysis.gate import gate, gate_json
-from orchestrator.analysis.setups import differences, setup_of
+from orchestrator.analysis.setups import Setup, differences, setup_of
 from orchestrator.analysis.summary import summarise
 from orchestrator.errors import NothingToClaim
 from orchestrator.model.experiment import Arm, Experiment, Gate, Node, Server, Sweep
@@ -91,6 +91,27 @@ def test_other_prompts_block_a_comparison():
     found = compare_runs(run(), other, (setup(), setup(other)))
     assert found.unlike[0].what == "request bodies at 1"
     assert any(item.blocks for item in found.unlike)
+
+
+@pytest.mark.parametrize(
+    ("sweeps", "why"),
+    [
+        (((1, 2), (1, 2)), ""),
+        (((1, 2), (1, 5)), ""),  # what comes after a point takes nothing from it
+        (
+            ((1, 2), (4, 1)),
+            "the sweeps differ before this point, which takes the prompts after theirs: none / 4",
+        ),
+    ],
+)
+def test_other_prompts_that_come_from_another_sweep_say_so(sweeps, why):
+    a, b = (
+        Setup({"request bodies at 1": digest}, {}, {}, sweep=s)
+        for digest, s in zip("ab", sweeps, strict=True)
+    )
+    (found,) = differences(a, b, [], same_place=True)
+    assert (found.why, found.blocks) == (why, True)
+    assert str(found) == f"request bodies at 1: a / b{f' ({why})' if why else ''}"
 
 
 def test_another_version_is_listed_first_and_compared():

@@ -3,36 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 from orchestrator.model.experiment import Experiment, Gpus, Load
 
 ABSENT = "(absent)"
+_BODIES = "request bodies at"
 
 
 @dataclass(frozen=True)
 class Setup:
     """Label -> value, as text. `work` is what was asked of the server: where it differs, rates are of unequal work.
-    `place` is where it ran; `software` what ran. `arms`: arm -> its settings."""
+    `place` is where it ran; `software` what ran. `arms`: arm -> its settings. `sweep`: concurrencies in order."""
 
     work: Mapping[str, str]
     place: Mapping[str, str]
     software: Mapping[str, str]
     arms: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    sweep: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Difference:
-    """`blocks`: no number may be compared across it."""
+    """`blocks`: no number may be compared across it. `why`: its cause, where that is another difference."""
 
     what: str
     a: str
     b: str
     blocks: bool
+    why: str = ""
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.a} / {self.b}"
+        return f"{self.what}: {self.a} / {self.b}{f' ({self.why})' if self.why else ''}"
 
 
 def used_gpus(facts: Mapping[str, Any], gpus: Gpus) -> list[Mapping[str, Any]]:
@@ -76,7 +80,8 @@ def setup_of(
         }
         for arm in experiment.arms
     }
-    return Setup({**_text(work), **_bodies(summary)}, _text(place), _text(software), arms)
+    work = {**work, **_bodies(summary)}
+    return Setup(_text(work), _text(place), _text(software), arms, tuple(sweep.concurrency))
 
 
 def _load(load: Load) -> str:
@@ -99,17 +104,32 @@ def _bodies(summary: Mapping[str, Any]) -> dict[str, str]:
         for point in arm["points"]:
             digests = {boot["bodies_sha256"][:12] for boot in point["boots"]}
             found.setdefault(point["concurrency"], set()).update(digests)
-    return {f"request bodies at {c}": ", ".join(sorted(found[c])) for c in sorted(found)}
+    return {f"{_BODIES} {c}": ", ".join(sorted(found[c])) for c in sorted(found)}
 
 
 def differences(a: Setup, b: Setup, arms: Sequence[str], *, same_place: bool) -> tuple[Difference, ...]:
     """Blocking ones first. `same_place`: a gate compares only runs of one host, its GPUs and its load generator."""
-    found = _differing("", a.work, b.work, blocks=True, common_only="request bodies")
+    found = _differing("", a.work, b.work, blocks=True, common_only=_BODIES)
+    found = [replace(item, why=_earlier_points(item.what, a.sweep, b.sweep)) for item in found]
     found += _differing("", a.place, b.place, blocks=same_place)
     found += _differing("", a.software, b.software, blocks=False)
     for arm in arms:
         found += _differing(f"{arm}: ", a.arms.get(arm, {}), b.arms.get(arm, {}), blocks=False)
     return tuple(sorted(found, key=lambda item: not item.blocks))
+
+
+def _earlier_points(what: str, a: Sequence[int], b: Sequence[int]) -> str:
+    """A boot serves no prompt twice, so what a point gets depends on how many the points before it took."""
+    if not what.startswith(_BODIES):
+        return ""
+    concurrency = int(what.removeprefix(_BODIES))
+    before = [tuple(takewhile(lambda c: c != concurrency, sweep)) for sweep in (a, b)]
+    if before[0] == before[1]:
+        return ""
+    words = [", ".join(map(str, sweep)) or "none" for sweep in before]
+    return (
+        f"the sweeps differ before this point, which takes the prompts after theirs: {words[0]} / {words[1]}"
+    )
 
 
 def _differing(
