@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from orchestrator.model.result import FailureCard, RunInfo
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDE = 110  # columns from which latency percentiles get their own columns
+_COMMAND_LAST = re.compile(r"(?P<sentence>.*:) (?P<command>dynspec [a-z]+ [^:]*)")
 LEAST_NAME = 9  # columns for the name of an arm, which may break where a number may not
 
 _STYLES = {"better": "green", "worse": "red", "invalid": "yellow", "estimate": "dim", "noise": "dim"}
@@ -27,12 +29,28 @@ def _text(words: str, style: str = "", overflow: OverflowMethod | None = None) -
     return Text(clean(words), style=style, overflow=overflow)
 
 
+def _command(words: str, style: str = "") -> Text:
+    """One line however long: a command that is copied must not break in two."""
+    text = _text(words, style)
+    text.no_wrap = True
+    return text
+
+
+def _told(words: str, width: int, style: str = "") -> list[Text]:
+    """A sentence; a command at its end gets a line of its own where the sentence is too long for one."""
+    found = _COMMAND_LAST.fullmatch(words) if len(words) > width else None
+    if found is None:
+        return [_text(words, style)]
+    return [_text(found["sentence"], style), _command(f"  {found['command']}", style)]
+
+
 def render(summary: Summary, info: RunInfo, *, width: int = 80) -> list[RenderableType]:
     """What to print, in order: the answer, the table, reasons, support, failures, where the files are."""
 
     table = build(summary)
     parts: list[RenderableType] = [_text(answer(summary, info), style="bold")]
-    parts += [_text(words, style="yellow") for words in banners(summary, info)]
+    for words in banners(summary, info):
+        parts += _told(words, width, style="yellow")
     parts.append(_text(""))
     if table.rows:
         parts += _results(table.rows, width)
@@ -41,7 +59,7 @@ def render(summary: Summary, info: RunInfo, *, width: int = 80) -> list[Renderab
     if info.gate:
         parts += [_text(""), _text(info.gate[0], style="bold"), *(_text(line) for line in info.gate[1:])]
     lines = supporting(summary, info)
-    parts += [_text(""), *(_text(line) for line in lines)] if lines else []
+    parts += [_text(""), *(part for line in lines for part in _told(line, width))] if lines else []
     for card in info.failures:
         parts += _card(card)
     if info.folder:
@@ -67,7 +85,7 @@ def to_text(summary: Summary, info: RunInfo, *, width: int = 80, color: bool = F
         emoji=False,
     )
     for part in render(summary, info, width=width):
-        console.print(part)
+        console.print(part, soft_wrap=bool(getattr(part, "no_wrap", None)))  # rich drops the text's own wish
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
@@ -230,5 +248,5 @@ def _card(card: FailureCard) -> list[RenderableType]:
     ]
     lines += [_text(f"  cause   {card.cause}"), _text(f"  fix     {card.fix}")]
     if card.replay:
-        lines.append(_text(f"  replay  {card.replay}"))
+        lines.append(_command(f"  replay  {card.replay}"))
     return lines + [_text(f"  | {line}", style="dim") for line in card.excerpt]

@@ -328,6 +328,19 @@ def test_a_crash_before_any_valid_point_is_the_answer():
     assert CARD.replay in text
 
 
+@pytest.mark.parametrize("width", [40, 80, 100])
+def test_a_command_is_never_broken_into_lines(width: int):
+    replay = f"dynspec run {'results/a-run-with-a-long-name/' * 4}experiment.lock.yaml --arm eagle3 --set a=1"
+    info = replace(INFO, failures=(replace(CARD, replay=replay),))
+    lines = terminal.to_text(summary(), info, width=width).splitlines()
+    assert f"  replay  {replay}" in lines
+    sentence = "The run has not come to its end, and this goes on with what it measured:"
+    *told, command = terminal._told(f"{sentence} {replay}", width)
+    assert [part.plain for part in told] == [sentence]
+    assert (command.plain, command.no_wrap) == (f"  {replay}", True)
+    assert [part.plain for part in terminal._told("Go on: dynspec run x", 80)] == ["Go on: dynspec run x"]
+
+
 def test_an_empty_run_renders_without_a_table():
     text = markdown.render(summarise([]), RunInfo())
     assert "No point was measured." in text
