@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from orchestrator.analysis.failure import CLASSES, failure_card, replay_command
+from orchestrator.demo.engine.resolve import model_config
 
 LOGS = yaml.safe_load((Path(__file__).parent / "failure" / "logs.yaml").read_text())
 
@@ -20,6 +21,7 @@ def card(case: dict):
         exit_code=case.get("exit_code"),
         signal=case.get("signal"),
         reason=case.get("reason", ""),
+        patched=case.get("patched"),
     )
 
 
@@ -33,6 +35,17 @@ def test_each_failure_is_known_by_its_class(case):
     assert found.cause
     assert found.fix
     assert "{" not in found.title
+
+
+def test_an_arm_without_a_patch_is_never_advised_to_run_without_one():
+    found = [(case["title"], card({**case, "patched": False}).fix) for case in LOGS]
+    assert [title for title, fix in found if "without the" in fix or "without its" in fix] == []
+
+
+def test_the_words_of_the_demos_engine_for_a_wrong_model_path_are_known():
+    with pytest.raises(ValueError, match="nowhere") as error:
+        model_config("/nowhere/at-all")
+    assert failure_card(f"ValueError: {error.value}", arm="a", boot=1).failure == "model_path"
 
 
 def test_every_class_has_a_log():

@@ -72,10 +72,12 @@ def failure_card(
     signal: int | None = None,
     reason: str = "",
     replay: str = "",
+    patched: bool | None = None,
 ) -> FailureCard:
     """Classify a server's end. `log` is its text or lines, the end at least; an empty log is a case like others.
 
-    `reason`: what the run saw; it speaks where neither the log nor the exit does.
+    `reason`: what the run saw; it speaks where neither the log nor the exit does. `patched`: whether the arm has
+    patches; None where that is not known.
     """
     lines = _parse(log.splitlines() if isinstance(log, str) else log)
     hit = None if VANISHED in reason else _first_error(lines)
@@ -85,7 +87,7 @@ def failure_card(
         )
         rank, number, excerpt = "", 0, lines[-EXCERPT_LINES:]
     else:
-        name, title, cause, fix = _words(hit)
+        name, title, cause, fix = _words(hit, patched)
         rank, number, excerpt = hit.line.rank, hit.line.number, _around(lines, hit.line)
     return FailureCard(
         arm,
@@ -170,17 +172,21 @@ def _hit(line: _Line) -> _Hit | None:
     return _Hit(line, None, match) if match else None
 
 
-def _words(hit: _Hit) -> tuple[str, str, str, str]:
+def _words(hit: _Hit, patched: bool | None) -> tuple[str, str, str, str]:
     if hit.rule is None:
-        return (
-            "exception",
-            _cut(hit.line.text),
-            "not one of the failures known here; the traceback names the place",
-            "if the arm is patched, run it without its patches: does it still happen?",
-        )
+        cause = "not one of the failures known here; the traceback names the place"
+        return "exception", _cut(hit.line.text), cause, _UNKNOWN_FIX[patched]
     groups = [group for group in hit.match.groups() if group is not None] + ["?", "?"]
     rule = hit.rule
-    return rule.name, _cut(rule.title.format(*groups)), rule.cause.format(*groups), rule.fix.format(*groups)
+    fix = (patched is False and rule.fix_unpatched) or rule.fix
+    return rule.name, _cut(rule.title.format(*groups)), rule.cause.format(*groups), fix.format(*groups)
+
+
+_UNKNOWN_FIX: dict[bool | None, str] = {
+    None: "if the arm is patched, run it without its patches: does it still happen?",
+    True: "run the arm without its patches: does it still happen?",
+    False: "the arm has no patch: look at the traceback for the argument that leads there, and run without it",
+}
 
 
 def _from_exit(exit_code: int | None, signal: int | None) -> tuple[str, str, str, str] | None:

@@ -2,6 +2,7 @@
 
 Rules are tried in this order on one line; a line belongs to the first that matches. `phases` limits a rule to what the
 server was doing: load, capture (CUDA graphs), serving. `{0}`, `{1}` in texts are the pattern's groups.
+`fix_unpatched` is what helps an arm that has no patch, where `fix` speaks of one.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ class Rule:
     cause: str
     fix: str
     phases: tuple[str, ...] = ()
+    fix_unpatched: str = ""
 
 
-def _rule(name: str, pattern: str, title: str, cause: str, fix: str, *phases: str) -> Rule:
-    return Rule(name, re.compile(pattern), title, cause, fix, phases)
+def _rule(
+    name: str, pattern: str, title: str, cause: str, fix: str, *phases: str, unpatched: str = ""
+) -> Rule:
+    return Rule(name, re.compile(pattern), title, cause, fix, phases, unpatched)
 
 
 _OOM = r"(?:OutOfMemoryError|CUDA out of memory|cudaErrorMemoryAllocation|CUDA error: out of memory)"
@@ -90,11 +94,21 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "model_path",
-        r"(?:Cannot find any model weights with|does not appear to have a file named|Incorrect path_or_model_id"
-        r"|Repository Not Found|Repo id must be in the form|is not a local folder and is not a valid model identifier)",
+        r"(?:Cannot find any model weights with|does not appear to have (?:a file|files) named"
+        r"|Incorrect path_or_model_id|Repository Not Found|Repo id must "
+        r"|is not a local folder and is not a valid model identifier|Can't load the (?:configuration|model) (?:of|for)"
+        r"|Can't load tokenizer for|Unrecognized model in "
+        r"|No such file or directory: '[^']*(?:config\.json|tokenizer\w*\.\w+|\.safetensors(?:\.index\.json)?)')",
         "a model's files are missing",
-        "the path does not exist on the node, or holds no config.json or weights",
+        "the path does not exist on the node (nor a model of that name on the hub), or holds no config.json or weights",
         "check model-path and speculative-draft-model-path as the serving user on the node",
+    ),
+    _rule(
+        "model_path",
+        r"(?:We couldn't connect to .* to load|LocalEntryNotFoundError|OfflineModeIsEnabled)",
+        "a model is not on the node, and the model hub cannot be reached",
+        "what is no folder of the node is taken for a name on the hub: a wrong path, or a model that was never fetched",
+        "write the model's folder on the node as model-path or speculative-draft-model-path, or fetch it there first",
     ),
     _rule(
         "gated_model",
@@ -118,6 +132,7 @@ RULES: tuple[Rule, ...] = (
         "under speculation this is a plain batch in a graph captured for verify steps "
         "(requests x draft tokens against requests), or a draft input that was not filtered with its batch",
         "run the arm without the patch; if that holds, the patch must swap the graph runner for plain steps",
+        unpatched="run the arm with disable-cuda-graph: if that holds, the release misplaces a batch in its graphs",
     ),
     _rule(
         "shape_mismatch",
@@ -127,14 +142,16 @@ RULES: tuple[Rule, ...] = (
         "tensor shapes differ",
         "a batch and the state kept for it disagree on the number of requests or tokens",
         "run the arm without its patches, then with the concurrency at which it failed",
+        unpatched="run the arm at the concurrency at which it failed alone, then with disable-cuda-graph",
     ),
     _rule(
         "unpack_mismatch",
         r"(?:(?:too many|not enough) values to unpack \(expected (?:at least )?(\d+)"
         r"|cannot unpack non-iterable (\w+) object)",
         "a call returned another number of values than the code takes",
-        "patched and unpatched code, or two versions, disagree on what a function returns",
+        "two pieces of code disagree on what a function returns: patched and unpatched, or of two versions",
         "run `dynspec patch check` against this tree; look at the call in the traceback",
+        unpatched="look at the call in the traceback: the packages of its two sides may be of different releases",
     ),
     _rule(
         "nccl",
