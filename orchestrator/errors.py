@@ -10,7 +10,7 @@
 | 5 | gate: a regression outside the noise |
 | 6 | measured, but nothing can be claimed: invalid points, or gate inconclusive |
 | 70 | node still dirty: the last line of output is the `dynspec restore NODE` to run |
-| 130 / 143 | interrupted by SIGINT / SIGTERM, node as it was found |
+| 129 / 130 / 143 | interrupted by SIGHUP (the terminal was closed) / SIGINT / SIGTERM, node as it was found |
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ app = typer.Typer(
     help="Patch, deploy and benchmark cycles of LLM inference on a remote GPU node. "
     "The node is always given back as it was.",
     epilog="First look, without a GPU: dynspec demo. Exit codes: 0 ok, 1 failed, 2 bad input, 3 busy, 4 does not fit, "
-    "5 regression, 6 nothing to claim, 70 node dirty, 130/143 interrupted.",
+    "5 regression, 6 nothing to claim, 70 node dirty, 129/130/143 interrupted (terminal closed, Ctrl-C, SIGTERM).",
 )
 
 

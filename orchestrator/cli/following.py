@@ -149,7 +149,7 @@ def _controller_gone(store: RunStore) -> tuple[str, ...]:
     again = shlex.join(("dynspec", "run", str(from_here(store.folder / LOCK_FILE))))
     return (
         f"dynspec: the run's controller is gone: {store.run_id} ended without an outcome",
-        "  the node gives itself back when its lease ends, or at once with the command below",
+        "  unless it was given back since, the node does it itself when the lease ends; the command below, at once",
         f"  -> go on with: {again} --resume {run_word(store)}",
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.model.facts import ProcessFact
+from orchestrator.path_lists import below
 from orchestrator.remote.replies import Status
 
 
@@ -35,7 +36,7 @@ def _lock(node: str, found: Status) -> Iterator[str]:
 
 def _journals(found: Status) -> Iterator[str]:
     for journal in found.journals:
-        changed = ", ".join(journal.files_changed) or "none"
+        changed = below(journal.files_changed, where="all with --json") or "none"
         yield f"  open journal of run {journal.run_id} ({journal.state}); files that are not as they were: {changed}"
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from orchestrator.cli.completing import node_names
 from orchestrator.cli.interrupting import only_reading
+from orchestrator.errors import UsageError
 from orchestrator.path_lists import below
 
 NodeName = Annotated[
@@ -158,9 +160,13 @@ def _restore_command(way: Way) -> str:
 
 
 def _run_line(node: str, run: dict[str, Any]) -> str:
-    stopped = f"stopped {len(run['stopped'])} processes" if run["stopped"] else "nothing was running"
+    count = len(run["stopped"])
+    stopped = (
+        f"stopped {count} {'process' if count == 1 else 'processes'}" if count else "nothing was running"
+    )
     files = below(run["restored"], where="all with --json") or "no file had been changed"
-    kept = f"; left as somebody else changed them: {', '.join(run['kept'])}" if run["kept"] else ""
+    foreign = below(run["kept"], where="all with --json")
+    kept = f"; left as somebody else changed them: {foreign}" if foreign else ""
     patched = ""
     if run["patched"]:
         held = below(run["patched"], where="all with --json")
@@ -171,9 +177,20 @@ def _run_line(node: str, run: dict[str, Any]) -> str:
     return f"{node}: run {run['run_id']}: {stopped}; put back and verified: {files}{kept}{patched}"
 
 
+def _check_options(way: Way) -> None:
+    """Named as they were typed: there may be no experiment whose keys could be corrected."""
+    from orchestrator.model.host_key import PIN_FORM, HostKey
+
+    if way.ssh_config is not None and not Path(way.ssh_config).expanduser().is_file():
+        raise UsageError(f"--ssh-config: no file {way.ssh_config}", help="name the ssh configuration to read")
+    if way.host_key is not None and HostKey.parse(way.host_key) is None:
+        raise UsageError(f"--host-key: {way.host_key!r} is no public key", help=PIN_FORM)
+
+
 def connected(way: Way) -> Any:
     from orchestrator.remote.transport import ConnectSettings
     from orchestrator.runner.prepare import connect_to
 
+    _check_options(way)
     settings = ConnectSettings(known_hosts=way.known_hosts, host_key=way.host_key, ssh_config=way.ssh_config)
     return connect_to(way.node, settings)

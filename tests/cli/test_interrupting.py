@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator import errors
+from orchestrator.cli.app import app
+from orchestrator.runner.signals import WATCHED
 from tests.cli.command import COMMAND, ROOT, SILENT
 
 UNTOUCHED = "dynspec: interrupted; the node was not touched\n"
@@ -73,3 +76,15 @@ def test_ctrl_c_while_python_still_imports_is_no_traceback() -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (130, "dynspec: interrupted\n")
+
+
+def test_the_exit_code_of_every_signal_that_ends_a_run_is_listed_wherever_exit_codes_are() -> None:
+    texts = {
+        "README.md": (ROOT / "README.md").read_text(encoding="utf-8"),
+        "docs/ci.md": (ROOT / "docs" / "ci.md").read_text(encoding="utf-8"),
+        "--help": str(app.info.epilog),
+        "errors.py": str(errors.__doc__),
+    }
+    codes = [str(128 + number) for number in WATCHED]
+    missing = [(where, code) for where, text in texts.items() for code in codes if code not in text]
+    assert missing == []
