@@ -124,6 +124,9 @@ class TestGate:
     def test_a_run_that_claims_nothing_cannot_be_accepted(self, tmp_path):
         store = write_run(tmp_path, "20260102-000000-trial-0002", acts=False)
         assert dynspec(tmp_path, "gate", store.run_id, "--accept").returncode == 6
+        done = dynspec(tmp_path, "gate", store.run_id)
+        assert (done.returncode, "--accept" in done.stderr) == (6, False)
+        assert "this run claims nothing, so it cannot be one" in done.stderr
         assert good_runs(tmp_path, begun_experiment(store)) == []
 
     @pytest.mark.parametrize("outcome", [None, Outcome(130, "interrupted", "", True, "", "")])
@@ -305,6 +308,18 @@ class TestGateOfAnExperiment:
 def test_accept_is_not_given_with_what_it_would_leave_out(tmp_path):
     done = dynspec(tmp_path, "gate", "any", "--accept", "--max-drop", "3%")
     assert (done.returncode, "--accept compares nothing" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        (("--ssh-config", "nope"), "--ssh-config: no file nope"),
+        (("--host-key", "foo"), "--host-key: 'foo' is no public key"),
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_refused_by_its_own_name(tmp_path, option, says):
+    done = dynspec(tmp_path, "doctor", "gpu-x", *option, results=False)
+    assert (done.returncode, says in done.stderr, "node." in done.stderr) == (2, True, False)
 
 
 @pytest.mark.parametrize("command", [("gate", "none"), ("report", "none"), ("status", "gpu-x:0")])

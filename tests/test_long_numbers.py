@@ -7,8 +7,8 @@ import pytest
 from orchestrator.analysis.worker_words import read_worker
 from orchestrator.cli.progress import _PERCENT
 from orchestrator.errors import DynspecError, UsageError
+from orchestrator.model.target import Target
 from orchestrator.patchset import unidiff
-from orchestrator.remote.target import Target
 from orchestrator.runner.readiness import load_progress
 from orchestrator.workers import parse_version
 

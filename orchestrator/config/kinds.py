@@ -99,7 +99,10 @@ class Text:
         if not isinstance(value, str):
             assert isinstance(node, ScalarNode)
             return wrong(node, path, problems, self.what, f'write "{shorten(node.text)}" for the text')
-        if not value.strip() or "\0" in value:
+        if "\0" in value:
+            problems.add(node.where, path, f"a NUL character, which cannot be in {self.what}")
+            return BAD
+        if not value.strip():
             problems.add(node.where, path, f"empty where {self.what} is wanted")
             return BAD
         if fault := too_long(value, self.longest):

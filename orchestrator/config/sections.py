@@ -157,6 +157,9 @@ class MapOf:
                 problems.add(entry.key.where, join(path, shorten(name)), fault)
             elif not is_null(entry.value):
                 values[name] = self.item.read(entry.value, join(path, name), problems)
+        if all(is_null(entry.value) for entry in node.entries):
+            problems.add(node.where, path, f"every entry is null; at least one of {self.what} is wanted")
+            return BAD
         return BAD if any(isinstance(value, Bad) for value in values.values()) else values
 
     def schema(self) -> Json:

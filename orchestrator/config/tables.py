@@ -23,6 +23,7 @@ from orchestrator.config.maps import ArgsMap, EnvMap
 from orchestrator.config.measures import PERCENT, duration
 from orchestrator.config.paths import NodePath, WorkPath
 from orchestrator.config.preset import ArmsChoice, RawArm
+from orchestrator.config.reaching import HostName, PinnedKey
 from orchestrator.config.sections import Field, MapOf, Section
 from orchestrator.config.special import GpuChoice, LoadChoice, PromptsChoice
 from orchestrator.config.tree import Problems, TreeNode
@@ -86,7 +87,7 @@ class _WarmupKind:
 NODE = Section(
     Node,
     (
-        Field("host", Text("a host"), "a Host of ~/.ssh/config, user@host[:port], or local", required=True),
+        Field("host", HostName(), "a Host of ~/.ssh/config, user@host[:port], or local", required=True),
         Field(
             "python",
             NodePath(bare=True),
@@ -128,7 +129,7 @@ NODE = Section(
             "lease_s",
         ),
         Field("known_hosts", _PATH, "host keys, strict on every hop"),
-        Field("host_key", Text("a host key line"), "the one accepted host key, instead of known_hosts"),
+        Field("host_key", PinnedKey(), "the one accepted host key, instead of known_hosts"),
         Field("ssh_config", _PATH, "ssh configuration; left out: ~/.ssh/config as ssh reads it"),
     ),
     "The machine that serves.",

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from orchestrator.plan.arms import FittedArms, PatchRules, fit_arms, leave_out
+from orchestrator.plan.arms import FittedArms, NoArmServed, PatchRules, fit_arms, leave_out
 from orchestrator.plan.build import Done, build_plan
 from orchestrator.plan.fit import held, refuse_locked
 from orchestrator.plan.render import render_plan
@@ -13,6 +13,7 @@ from orchestrator.plan.render import render_plan
 __all__ = [
     "Done",
     "FittedArms",
+    "NoArmServed",
     "PatchRules",
     "build_plan",
     "fit_arms",

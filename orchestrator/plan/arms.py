@@ -37,6 +37,18 @@ class PatchRules:
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
+class NoArmServed(DoesNotFit):
+    """Every arm that was asked for is one of a preset that this tree cannot serve. `unsupported`: see Plan."""
+
+    def __init__(self, unsupported: Mapping[str, str]) -> None:
+        reasons = tuple(f"arm {name}: {why}" for name, why in unsupported.items())
+        alone = len(reasons) == 1
+        super().__init__(
+            reasons[0] if alone else "this tree can serve none of the arms", details=() if alone else reasons
+        )
+        self.unsupported = unsupported
+
+
 @dataclass(frozen=True)
 class FittedArms:
     """`arms`: as they are served. `files`: by arm, what its server reads. `modes`, `unsupported`: see Plan."""

@@ -9,7 +9,7 @@ from orchestrator.errors import DoesNotFit
 from orchestrator.model.experiment import Arm, Experiment
 from orchestrator.model.facts import Facts
 from orchestrator.model.plan import BootPlan, PatchSet, Plan
-from orchestrator.plan.arms import FittedArms
+from orchestrator.plan.arms import FittedArms, NoArmServed
 from orchestrator.plan.fit import Context, check_fit
 from orchestrator.plan.order import boot_order
 from orchestrator.plan.sharing import Block, arm_blocks, point_blocks, share_boots
@@ -55,10 +55,7 @@ def build_plan(
     groups = share_boots(chosen) if experiment.sweep.share_boot else tuple((arm,) for arm in chosen)
     chosen = tuple(arm for group in groups for arm in group)
     if not chosen:
-        reasons = tuple(f"arm {name}: {why}" for name, why in fitted.unsupported.items())
-        if len(reasons) == 1:
-            raise DoesNotFit(reasons[0])
-        raise DoesNotFit("this tree can serve none of the arms", details=reasons)
+        raise NoArmServed(fitted.unsupported)
     if blocks and any(len(group) == 1 for group in groups):
         raise DoesNotFit(
             "repetitions inside one boot need the run-time switch of the dynamic_disable patch, and "

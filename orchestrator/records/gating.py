@@ -7,6 +7,7 @@ from pathlib import Path
 
 from orchestrator.analysis.gate import GateResult, gate
 from orchestrator.analysis.setups import Difference, Setup, differences, setup_of
+from orchestrator.analysis.summary import unclaimable
 from orchestrator.errors import NothingToClaim, PhaseFailed, Regression, UsageError
 from orchestrator.model.experiment import Experiment, Gate
 from orchestrator.plain_text import clean, os_words
@@ -23,7 +24,7 @@ KEPT = 10  # runs that passed, for the rolling set
 
 def gate_run(store: RunStore, experiment: Experiment, summary: Summary, rule: Gate) -> GateResult:
     """`store` against `rule.against`: a run id or path, last-good, or rolling (the last runs that passed)."""
-    references = _references(store, experiment, rule.against)
+    references = _references(store, experiment, summary, rule.against)
     mine = setup_of_run(store, experiment, summary)
     summaries: dict[str, Summary] = {}
     unlike: dict[str, Difference] = {}
@@ -78,7 +79,7 @@ def setup_of_run(store: RunStore, experiment: Experiment, summary: Summary) -> S
     return setup_of(experiment, facts, summary, simulated=is_simulated(store))
 
 
-def _references(store: RunStore, experiment: Experiment, against: str) -> list[RunStore]:
+def _references(store: RunStore, experiment: Experiment, summary: Summary, against: str) -> list[RunStore]:
     results = store.folder.parent
     if against not in POINTED:
         other = RunStore.open(results, against)
@@ -88,18 +89,27 @@ def _references(store: RunStore, experiment: Experiment, against: str) -> list[R
     good = good_runs(results, experiment)
     others = [run for run in good if run != store.run_id][:wanted]
     if not others:
-        raise _no_reference(store, experiment, itself=store.run_id in good)
+        raise _no_reference(store, experiment, summary, itself=store.run_id in good)
     return [RunStore.open(results, run) for run in others]
 
 
-def _no_reference(store: RunStore, experiment: Experiment, *, itself: bool) -> NothingToClaim:
+def _no_reference(
+    store: RunStore, experiment: Experiment, summary: Summary, *, itself: bool
+) -> NothingToClaim:
     if itself:
         return NothingToClaim(
             f"gate: {store.run_id} is itself the reference (last-good), and no other run has passed yet",
             help=f"nothing to do: the next run of {experiment.name} on {experiment.node.host} is set against it",
         )
+    missing = f"gate: no run of {experiment.name} on {experiment.node.host} has passed yet, so there is no reference"
+    if reasons := unclaimable(summary):
+        return NothingToClaim(
+            f"{missing}; this run claims nothing, so it cannot be one",
+            details=tuple(reasons),
+            help="the report says for each point what speaks against it",
+        )
     return NothingToClaim(
-        f"gate: no run of {experiment.name} on {experiment.node.host} has passed yet, so there is no reference",
+        missing,
         help=f"if this run is fit to be one: dynspec gate {run_word(store)} --accept",
     )
 

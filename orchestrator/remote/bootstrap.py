@@ -117,6 +117,11 @@ def missing_python(python: str | None) -> str:
     return f"the node has no Python 3.8 or newer (tried {tried})"
 
 
+def no_python_perhaps(python: str) -> str:
+    """Advice where the first words never came: whatever ends with a status of its own is taken for an interpreter."""
+    return f"is {python} a Python interpreter, and does it start there? Else correct node.python"
+
+
 def _sh(script: str, *words: str) -> str:
     return "exec /bin/sh -c '" + script + "' dynspec " + " ".join(f"'{word}'" for word in words)
 

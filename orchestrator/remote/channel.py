@@ -138,7 +138,10 @@ class Channel:
                 help="does a start file (.bashrc, .profile) wait for input or run something long?",
             ) from None
         except ConnectionLost as error:
-            raise ConnectionFailed(error.message, details=error.details, help=error.help) from error
+            no_python = "" if python is None else bootstrap.no_python_perhaps(python)
+            raise ConnectionFailed(
+                error.message, details=error.details, help=error.help or no_python
+            ) from error
         except RemoteError as error:
             told = bootstrap.missing_python(python) if error.code == NO_PYTHON else error.message
             raise ConnectionFailed(f"{self._label}: {told}", details=self._said()) from error

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import ConnectionFailed, UsageError
+from orchestrator.model.host_key import PIN_FORM, HostKey
 from orchestrator.remote.known_hosts import (
     Entry,
-    HostKey,
     Verdict,
     judge,
     known_kinds,
@@ -106,16 +106,16 @@ class HostKeyCheck:
 
     def _pin_differs(self, pin: HostKey, key: HostKey) -> ConnectionFailed:
         return ConnectionFailed(
-            f"the host key of {self.host} is not the one that the experiment pins",
+            f"the host key of {self.host} is not the one that is pinned",
             details=(f"pinned: {pin.kind} {pin.fingerprint}", f"presented: {key.kind} {key.fingerprint}"),
-            help=f"if that is right, set node.host_key: {str(key)!r}",
+            help=f"if that is right, pin this one, by node.host_key or --host-key: {str(key)!r}",
         )
 
 
 def _pin(text: str) -> HostKey:
     key = HostKey.parse(text)
     if key is None:
-        raise UsageError(f"node.host_key {text!r} is no public key", help='write it as "ssh-ed25519 AAAA..."')
+        raise UsageError(f"{text!r} is no public key to pin", help=PIN_FORM)
     return key
 
 

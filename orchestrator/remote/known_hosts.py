@@ -8,43 +8,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from orchestrator.model.host_key import HostKey
+
 DEFAULT_PORT = 22
-
-
-@dataclass(frozen=True)
-class HostKey:
-    """A public key as it stands on the wire. `kind` is the key's type, e.g. `ssh-ed25519`."""
-
-    kind: str
-    blob: bytes
-
-    @property
-    def fingerprint(self) -> str:
-        digest = base64.b64encode(hashlib.sha256(self.blob).digest()).decode().rstrip("=")
-        return f"SHA256:{digest}"
-
-    def __str__(self) -> str:
-        return f"{self.kind} {base64.b64encode(self.blob).decode()}"
-
-    @classmethod
-    def parse(cls, text: str) -> HostKey | None:
-        """From `ssh-ed25519 AAAA... [comment]`; None when it is no key."""
-        words = text.split()
-        if len(words) < 2:
-            return None
-        try:
-            blob = base64.b64decode(words[1], validate=True)
-        except (binascii.Error, ValueError):
-            return None
-        size = int.from_bytes(blob[:4], "big")
-        return cls(words[0], blob) if blob[4 : 4 + size] == words[0].encode() else None
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,15 @@ from paramiko.auth_strategy import AuthSource, AuthStrategy
 from paramiko.config import SSHConfig
 
 from orchestrator.errors import ConnectionLost, DynspecError
+from orchestrator.model.host_key import HostKey
+from orchestrator.model.target import Target
 from orchestrator.remote import identities
 from orchestrator.remote.dial import Link, dial
 from orchestrator.remote.eager_auth import EagerTransport
 from orchestrator.remote.forward import forward
 from orchestrator.remote.host_key import HostKeyCheck
-from orchestrator.remote.known_hosts import HostKey
 from orchestrator.remote.ssh_config import HostConfig, resolve
 from orchestrator.remote.ssh_errors import explain, session_refused
-from orchestrator.remote.target import Target
 from orchestrator.remote.transport import ConnectSettings, Tail
 
 KEEPALIVE_S = 15

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from orchestrator.errors import ConnectionFailed, UsageError
-from orchestrator.remote.target import Target
+from orchestrator.model.target import Target
 
 # What ssh tries when no IdentityFile is set (ssh_config(5)); a list that equals it was not the user's choice.
 DEFAULT_IDENTITIES = tuple(

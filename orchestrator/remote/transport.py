@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from orchestrator.model.experiment import Limits, Node
-from orchestrator.remote.target import Target
+from orchestrator.model.target import Target
 
 STDERR_KEPT_BYTES = 8192
 

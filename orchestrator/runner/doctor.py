@@ -13,6 +13,7 @@ from orchestrator.model.experiment import Node as NodeSettings
 from orchestrator.model.facts import Facts, FileFact, Tree
 from orchestrator.model.plan import PatchSet
 from orchestrator.patchset import Fit, Patch, available_patches, check_fit, decode_source, needed_files
+from orchestrator.plan import NoArmServed
 from orchestrator.remote.decoding import decode
 from orchestrator.remote.node import Node
 from orchestrator.runner.arguments import SourceTexts, flags_in
@@ -156,6 +157,8 @@ def _arm(node: Node, experiment: Experiment, name: str) -> Finding:
         return Finding("note", f"arm {name}", f"not judged: {error.message}")
     except NodeBusy as error:
         return Finding("busy", f"arm {name}", _reasons(error, name))
+    except NoArmServed as error:  # of a preset: a plan goes without it
+        return Finding("note", f"arm {name}", f"left out, since {error.unsupported[name]}")
     except DynspecError as error:
         return Finding("bad", f"arm {name}", _reasons(error, name))
     worker = plan.worker_paths[name]

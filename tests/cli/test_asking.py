@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from orchestrator.cli.nodes import Way
 from orchestrator.config import load_experiment
 from orchestrator.demo.node import DemoNode, NodeOptions
 from orchestrator.model.facts import Facts, Gpu, PortFact, ProcessFact, Tree
+from orchestrator.model.host_key import HostKey
 from tests.cli.command import Done, dynspec
 from tests.sshd import free_port
 
@@ -71,12 +73,30 @@ def test_doctor_names_an_interpreter_that_would_do_where_the_named_one_does_not(
     assert "-> in an experiment: node.python: ~/venv/bin/python3" in done.out
 
 
-def test_doctor_changes_nothing_on_the_node(node: DemoNode) -> None:
+KEY = HostKey("ssh-ed25519", b"\0\0\0\x0bssh-ed25519")
+PRESET = """\
+arms:
+  preset: speculation
+  args: {speculative-algorithm: EAGLE3, speculative-draft-model-path: /models/d, speculative-num-steps: 3,
+         speculative-eagle-topk: 1, speculative-num-draft-tokens: 4, speculative-disable-batch-threshold: 5}
+
+"""
+
+
+def test_doctor_changes_nothing_on_the_node_and_a_preset_goes_without_what_it_lacks(
+    node: DemoNode, tmp_path: Path
+) -> None:
     def files() -> set[tuple[str, int]]:
         return {(str(path), path.lstat().st_mtime_ns) for path in node.package.rglob("*")}
 
     before = files()
-    ask(node, "doctor", DEMO)
+    preset = tmp_path / "preset.yaml"
+    preset.write_text(re.sub(r"(?ms)^arms:$.*?(?=^\S)", PRESET, Path(DEMO).read_text()))
+    judged = ask(node, "doctor", preset)
+    assert judged.code == 0, judged.out
+    assert re.search(
+        r"note +arms native, native-skip +left out, since adaptive speculation of SGLang", judged.out
+    )
     assert ": nothing to stop: no open journal" in ask(node, "stop").out
     assert files() == before
     assert not list((node.home / ".dynspec").glob("runs/*"))
@@ -135,9 +155,9 @@ def test_a_node_that_serves_gives_its_model_its_gpus_and_a_free_port() -> None:
     assert made.left == ("arms.eagle3.args.speculative-draft-model-path",)
 
 
-@pytest.mark.parametrize("name", ["local", "no", "10.0.0.5", "node:22", "a b", 'quo"te'])
+@pytest.mark.parametrize("name", ["local", "no", "10.0.0.5", "node:22", 'quo"te'])
 def test_whatever_the_node_is_called_the_draft_is_valid(name: str) -> None:
-    made = draft(Way(name, "/x y/config", None, "ssh-ed25519 AAAA"), BASE, None, "/data: x")
+    made = draft(Way(name, "/x y/config", None, str(KEY)), BASE, None, "/data: x")
     node = load_experiment(filled(made.text), name="draft").experiment.node
     assert (node.host, node.cwd, node.ssh_config) == (name, "/data: x", "/x y/config")
     assert "node.python" in made.left

@@ -193,6 +193,13 @@ def test_a_shell_that_ends_before_the_agent_is_quoted(opened, command: str, word
     assert "login shell ended" in failed.value.message
 
 
+def test_what_ends_without_a_word_may_be_no_interpreter(opened) -> None:
+    with pytest.raises(ConnectionFailed) as failed:
+        opened("exit 0").channel.boot(BOOT_LIMIT_S, "/bin/true")
+    assert failed.value.help.startswith("is /bin/true a Python interpreter")
+    assert failed.value.help.endswith("correct node.python")
+
+
 def test_a_shell_that_hangs_in_a_start_file_is_quoted_after_the_limit(opened) -> None:
     with pytest.raises(ConnectionFailed) as failed:
         opened("echo Press any key; cat").channel.boot(0.5)

@@ -138,12 +138,12 @@ def test_a_pinned_key_needs_no_file_and_excludes_any_other(make_sshd, tmp_path: 
     node.trust()
     other = make_key(tmp_path / "other").with_suffix(".pub")
     refused = refusal(node, host_key=other.read_text().strip())
-    assert "not the one that the experiment pins" in refused.message
+    assert "not the one that is pinned" in refused.message
     assert fingerprint(other) in refused.render()
 
 
 def test_a_pin_that_is_no_key_is_a_usage_error(node_sshd) -> None:
-    with pytest.raises(UsageError, match="host_key"):
+    with pytest.raises(UsageError, match=r"SHA256:abc.* is no public key to pin"):
         connects(node_sshd, host_key="SHA256:abc")
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import ConnectionFailed, UsageError
+from orchestrator.model.target import Target
 from orchestrator.remote.ssh_config import HostConfig, account_home, parse_options, resolve
-from orchestrator.remote.target import Target
 
 needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="no OpenSSH client")
 

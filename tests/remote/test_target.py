@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.remote.target import Target
+from orchestrator.model.target import Target
 
 
 @pytest.mark.parametrize(
