@@ -16,7 +16,7 @@ import pytest
 from orchestrator.cli import files
 from orchestrator.errors import DoesNotFit, NodeBusy, UsageError
 from orchestrator.load.prompts import digest_of
-from orchestrator.model.experiment import Arm, Experiment, Prompts
+from orchestrator.model.experiment import Arm, Experiment, Load, Prompts
 from orchestrator.model.plan import Plan
 from orchestrator.records.begun import begun_experiment
 from orchestrator.records.kept import look
@@ -179,8 +179,8 @@ FATAL = [
     (("python", "version"), "3.11.9", "Python: 3.12.3, now 3.11.9"),
     (("prompts_sha256",), "d" * 64, "prompts: aaaaaaaaaaaa, now dddddddddddd"),
     (("files", "srt/a.py"), "d" * 64, "file srt/a.py: bbbbbbbbbbbb, now dddddddddddd"),
-    (("patch_sets", "dynamic"), {"srt/a.py": "d" * 64}, "patch set dynamic: {'srt/a.py': 'cccccccccccc'}"),
-    (("arms", "eagle3", "args"), {"tp": 4}, "arguments of arm eagle3: {'args': {'tp': 8}"),
+    (("patch_sets", "dynamic"), {"srt/a.py": "d" * 64}, "patch set dynamic: {srt/a.py: cccccccccccc}"),
+    (("arms", "eagle3", "args"), {"tp": 4}, "arguments of arm eagle3: {args: {tp: 8}"),
     (("gpus",), LOCK["gpus"][:1], "GPUs: 2 x NVIDIA B200, now 1 x NVIDIA B200"),
     (("gpus",), ["H200 (x), driver 580.1"] * 2, "GPUs: 2 x NVIDIA B200, now 2 x H200"),
     (("gpus",), [word.replace("580.1", "590") for word in LOCK["gpus"]], "driver: 580.1, now 590"),
@@ -234,13 +234,41 @@ WRITTEN: list[tuple[Callable[[Experiment], Experiment], list[str]]] = [
     (lambda e: replace(e, sweep=replace(e.sweep, repeats=2)), ["sweep.repeats: 1, now 2"]),
     (
         lambda e: replace(e, sweep=replace(e.sweep, idle_timeout_s=9.0)),
-        ["sweep.idle_timeout: 120.0, now 9.0"],
+        ["sweep.idle_timeout: 2m, now 9s"],
     ),
     (lambda e: _with_args(e, "tp", 8), ["server.args.tp: absent, now 8"]),
     (lambda e: _with_env(e, "TOKEN", "hush"), ["arms.baseline.env.TOKEN: differs"]),
     (
         lambda e: replace(e, arms=e.arms[::-1]),
-        ["arms: ['baseline', 'eagle3', 'dynamic'], now ['dynamic', 'ea"],
+        ["arms: [baseline, eagle3, dynamic], now [dynamic, eagle3, baseline]"],
+    ),
+    (
+        lambda e: replace(e, arms=(e.arms[0], replace(e.arms[2], name="other", only_by=""))),
+        [
+            "arms: [baseline, eagle3, dynamic], now [baseline, other]"
+        ],  # and no key of arms that are not in both
+    ),
+    (lambda e: replace(e, arms=_preset(e)), ["arms: [baseline, eagle3, dynamic], now {preset: speculation}"]),
+    (
+        lambda e: _with_args(e, "disable-cuda-graph", True),
+        ["server.args.disable-cuda-graph: absent, now true"],
+    ),
+    (
+        lambda e: replace(e, sweep=replace(e.sweep, load=Load("open", arrival="poisson", rate_per_s=8.0))),
+        ["sweep.load: closed, now {open: poisson, rate: 8/s}"],
+    ),
+    (
+        lambda e: replace(e, sweep=replace(e.sweep, warmup_requests_per_slot=2)),
+        ["sweep.warmup.requests_per_slot: 1, now 2"],
+    ),
+    (
+        lambda e: replace(e, sweep=replace(e.sweep, prompts=Prompts("file", kinds=(), path="a.jsonl"))),
+        [
+            "sweep.prompts.source: builtin, now file",
+            "sweep.prompts.kinds: [",
+            "sweep.prompts.seed: 1000, now abs",
+            "sweep.prompts.file: absent, now a.jsonl",
+        ],
     ),
 ]
 
@@ -250,6 +278,10 @@ def _with_args(experiment: Experiment, key: str, value: Any) -> Experiment:
     arms = tuple(replace(arm, args={**arm.args, key: value}) for arm in experiment.arms)
     server = replace(experiment.server, args={**experiment.server.args, key: value})
     return replace(experiment, server=server, arms=arms)
+
+
+def _preset(experiment: Experiment) -> tuple[Arm, ...]:
+    return (*experiment.arms[:2], replace(experiment.arms[2], only_by="patch"))
 
 
 def _with_env(experiment: Experiment, key: str, value: str) -> Experiment:
@@ -264,6 +296,13 @@ def test_another_experiment_is_refused_by_key_and_both_values(
     begun = begun_experiment(run)
     found = experiment_changes(begun, change(begun))
     assert [told[: len(word)] for told, word in zip(found, words, strict=True)] == words
+
+
+def test_of_a_preset_the_keys_that_can_be_written_are_told_once(run: RunStore) -> None:
+    begun = begun_experiment(run)
+    begun = replace(begun, arms=_preset(begun))
+    now = replace(begun, arms=tuple(replace(arm, args={**arm.args, "x": 1}) for arm in begun.arms))
+    assert experiment_changes(begun, now) == ("arms.args.x: absent, now 1",)
 
 
 def test_what_differs_stands_in_the_refusal(run: RunStore) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.model.experiment import Experiment
+from orchestrator.records.written import Key, deciding_keys, in_yaml
 
 Lock = Mapping[str, Any]  # the block `lock:` of experiment.lock.yaml
 _GPU = re.compile(r"(?P<name>.*) \((?P<uuid>[^()]*)\), driver (?P<driver>.*)\Z")
@@ -35,42 +36,35 @@ def changes(begun: Lock, now: Lock) -> Changes:
 def experiment_changes(begun: Experiment, now: Experiment) -> tuple[str, ...]:
     """What decides the numbers and was written otherwise: `sweep.output_tokens: 64, now 128`. Where the node is reached
     and limits may differ. Values of the environment are not shown, since they may be secret."""
-    was, is_now = _written(begun), _written(now)
-    found: dict[tuple[str, ...], str] = {}
+    was, is_now = deciding_keys(begun), deciding_keys(now)
+    common = _common_arms(was[_ARMS], is_now[_ARMS])
+    found: dict[Key, str] = {}
     for key in dict.fromkeys([*was, *is_now]):
         if was.get(key) == is_now.get(key):
             continue
-        if key[0] == "arms" and ("server", *key[2:]) in found:
-            continue  # inherited: told once
-        values = "differs" if "env" in key else f"{_short(was.get(key))}, now {_short(is_now.get(key))}"
+        if key[0] == "arms" and len(key) > 1:
+            name = key[1] if isinstance(was[_ARMS], list) else ""
+            if ("server", *key[-2:]) in found or name not in common:
+                continue  # told once: at the server, or as an arm that is not in both
+        values = "differs" if "env" in key else f"{_value(was.get(key))}, now {_value(is_now.get(key))}"
         found[key] = f"{'.'.join(key)}: {values}"
+    if begun.arms != now.arms and not any(key[0] in ("arms", "server") for key in found):
+        found[_ARMS] = "arms: what the preset makes of the arguments differs"
     return tuple(found.values())
 
 
-_SPELLED = {  # as the file has them
-    "request_timeout_s": "request_timeout",
-    "idle_timeout_s": "idle_timeout",
-    "warmup_requests_per_slot": "warmup",
-    "rate_per_s": "rate",
-    "period_s": "period",
-    "timeout_s": "timeout",
-}
+def _value(value: Any) -> str:
+    return _cut(in_yaml(value))
 
 
-def _written(experiment: Experiment) -> dict[tuple[str, ...], Any]:
-    """Key path -> value, of what must be the same in both parts of a run."""
-    arms = {arm.name: asdict(arm) for arm in experiment.arms}
-    parts = {"name": experiment.name, "server": asdict(experiment.server), "arms": arms}
-    order: dict[tuple[str, ...], Any] = {("arms",): [arm.name for arm in experiment.arms]}
-    return order | dict(_leaves((), {**parts, "sweep": asdict(experiment.sweep)}))
+_ARMS: Key = ("arms",)
 
 
-def _leaves(path: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if not isinstance(value, Mapping):
-        yield path, value
-        return
-    for key, inner in value.items():
-        yield from _leaves((*path, _SPELLED.get(key, str(key))), inner)
+def _common_arms(was: Any, is_now: Any) -> set[str]:
+    """Names of arms whose keys can be compared; those of a preset are compared as of one arm without a name."""
+    if isinstance(was, list) and isinstance(is_now, list):
+        return set(was) & set(is_now)
+    return {""} if was == is_now else set()
 
 
 _FATAL = {
@@ -143,7 +137,11 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _short(value: Any) -> str:
+    """Text as it is: quotes tell nothing of a version or a path."""
+    return _cut(value if isinstance(value, str) else in_yaml(value))
+
+
+def _cut(text: str) -> str:
     """Digests by their first characters; what is longer than a line is cut."""
-    text = "absent" if value is None else str(value)
     text = re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1", text)
     return text if len(text) <= 160 else f"{text[:157]}..."
