@@ -18,7 +18,7 @@ from orchestrator.analysis.stats import Contrast
 from orchestrator.analysis.stepping import Stepping, stepping_json
 from orchestrator.analysis.study import Study, ThresholdCost
 from orchestrator.analysis.switching import Part
-from orchestrator.analysis.tune import PLAIN, SPECULATING, tuned
+from orchestrator.analysis.tune import PLAIN, SPECULATING, Tuned, tuned
 from orchestrator.analysis.verdict import Comparison, noise_floor
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import ArmSummary, Interval, PointResult, PointSummary
@@ -57,6 +57,7 @@ def summarise(
     floor = noise_floor([item for item in twins if item])
     verdicts = [study.compare(a, b, metric, floor) for a, b in parts.pairs]
     advice = study.recommendation(metric, arms, floor)
+    threshold = _tuned(points, arms, metric)
     return {
         "schema": SCHEMA,
         "metric": metric,
@@ -76,15 +77,24 @@ def summarise(
             if count
         ],
         "recommendation": advice and asdict(advice),
-        "tune": _tune_json(points, arms, metric),
+        "tune": threshold and asdict(threshold.recommendation),
+        **({"tune_changes": _tune_changes_json(threshold)} if threshold else {}),
     }
 
 
-def _tune_json(points: Sequence[PointResult], arms: Sequence[Arm], metric: str) -> dict[str, Any] | None:
+def _tuned(points: Sequence[PointResult], arms: Sequence[Arm], metric: str) -> Tuned | None:
     """What `dynspec tune` answers; None for the arms of any other run."""
     if [arm.name for arm in arms] != [SPECULATING, PLAIN]:
         return None
-    return asdict(tuned(points, arms[0], metric).recommendation)
+    return tuned(points, arms[0], metric)
+
+
+def _tune_changes_json(found: Tuned) -> list[dict[str, Any]]:
+    """Always speculating against always plain, at each concurrency that has a valid pair."""
+    return [
+        {"concurrency": level, "verdict": found.call_at(level), **contrast_json(change)}
+        for level, change in found.evidence.changes.items()
+    ]
 
 
 def unclaimable(summary: Mapping[str, Any]) -> tuple[str, ...]:

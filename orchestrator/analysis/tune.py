@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.analysis.crossover import Crossover, by_concurrency, crossover
 from orchestrator.analysis.recommend import Recommendation, recommend
+from orchestrator.analysis.stats import Call
 from orchestrator.analysis.verdict import Side
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import PointResult
@@ -31,6 +32,12 @@ class Tuned:
     invalid: tuple[str, ...]
     left_out: tuple[str, ...] = ()
     causes: tuple[str, ...] = ()
+
+    def call_at(self, concurrency: int) -> Call:
+        """Always speculating against always plain, there."""
+        if concurrency in self.evidence.better_at:
+            return "better"
+        return "worse" if concurrency in self.evidence.worse_at else "inconclusive"
 
 
 def tuned(points: Sequence[PointResult], arm: Arm | None, metric: str) -> Tuned:

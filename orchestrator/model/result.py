@@ -99,6 +99,19 @@ class BootTrace:
 
 
 @dataclass(frozen=True)
+class Unfinished:
+    """What a run lacks that has not come to its end. `boots`, `missing`: arm -> those planned, and those of them that
+    were not measured to their end; an arm that lacks none is not in `missing`. Repetitions inside a boot count as boots
+    do."""
+
+    under_way: str = ""  # "pid 12 on host" of the controller that drives it now; "": none does
+    boots: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, int] = field(default_factory=dict)
+    partly: bool = False  # some of the missing ones have measurements
+    resume: str = ""  # the command that goes on with it
+
+
+@dataclass(frozen=True)
 class RunInfo:
     """What a report says of a run beside its numbers. Everything is optional: a report never fails for lack of it."""
 
@@ -122,6 +135,7 @@ class RunInfo:
     failures: tuple[FailureCard, ...] = ()
     traces: tuple[BootTrace, ...] = ()
     gate: tuple[str, ...] = ()  # what the gate said, its verdict first
+    unfinished: Unfinished | None = None  # None: it came to its end, or nobody knows
     damage: tuple[
         str, ...
     ] = ()  # files of the run folder that are lost, each with what is unknown without it

@@ -8,11 +8,13 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
+from orchestrator.records.events import events_of
 from orchestrator.records.missing import missing
 from orchestrator.records.served import SHARED_KEY, home_of
+from orchestrator.records.unfinished import outcome_lost
 from orchestrator.store import (
     EVENTS,
     FACTS,
@@ -43,6 +45,7 @@ _SECTIONS = {
     ),
     OUTCOME: ("outcome", "it is unknown how the run ended and whether the node was given back as it was"),
 }
+_PARTIAL = ".partial"
 _NO_EVENTS = "the order of boots is unknown: no drift check, no boot over time, no failed boot is told"
 _NO_INFO = "its boot's server arguments, admission limit and worker are unknown, so no difference in them can be found"
 _NO_LOG = "nothing of this boot over time is known, nor errors or requests sent back for lack of KV memory"
@@ -50,16 +53,20 @@ _NO_SAMPLES = "clocks, throttling and other processes on the GPUs of this boot a
 
 
 def damage(store: RunStore, *, ended: bool = False) -> tuple[str, ...]:
-    """One sentence a file, in the order of the folder's layout. `ended`: the outcome is known and not yet written."""
+    """One sentence a file, in the order of the folder's layout. `ended`: the outcome is known and not yet written.
+
+    What a run that is under way, or was killed, has not written yet is no damage.
+    """
     return tuple(
         f"{name} {fault}: {loss}" for name, fault, loss in _all(store) if not (ended and name == OUTCOME)
     )
 
 
 def _all(store: RunStore) -> Iterator[tuple[str, str, str]]:
+    cut_short = not store.finished and not outcome_lost(store)
     for name, (key, loss) in _SECTIONS.items():
         fault = _of_section(store.folder / name, key)
-        if fault:
+        if fault and not (cut_short and name == OUTCOME):
             yield name, fault, loss
     fault = _of_lines(store.folder / EVENTS)
     if fault:
@@ -67,17 +74,41 @@ def _all(store: RunStore) -> Iterator[tuple[str, str, str]]:
     if (store.folder / GATE).is_file() and (fault := _of_json(store.folder / GATE)):
         yield GATE, fault, "it is unknown what the gate said"
     yield from missing(store)
+    storing = _storing(store) if cut_short else set()
     for boot in sorted(store.folder.glob("arms/*/boot-*")):
-        yield from ((_shown(store, path), fault, loss) for path, fault, loss in _of_boot(boot))
+        yield from ((_shown(store, path), fault, loss) for path, fault, loss in _of_boot(boot, storing))
 
 
 def _shown(store: RunStore, path: Path) -> str:
     return path.relative_to(store.folder).as_posix()
 
 
-def _of_boot(boot: Path) -> Iterator[tuple[Path, str, str]]:
+def _storing(store: RunStore) -> set[Path]:
+    """Points, without the endings of their names, that the run was storing when it was last heard of: their records
+    come first, and none says that it is done."""
+    done = {
+        (event.get("arm"), event.get("boot"), event.get("index"))
+        for event in events_of(store)
+        if event["event"] == "point_done"
+    }
+    running = [
+        event
+        for event in events_of(store)
+        if event["event"] == "point" and {"arm", "boot", "index", "concurrency"} <= event.keys()
+    ]
+    return {
+        store.folder
+        / store.boot_path(event["arm"], event["boot"], f"point-{event['index']:02d}-c{event['concurrency']}")
+        for event in running
+        if (event["arm"], event["boot"], event["index"]) not in done
+    }
+
+
+def _of_boot(boot: Path, storing: Collection[Path]) -> Iterator[tuple[Path, str, str]]:
     metas, records = _stems(boot, META), _stems(boot, RECORDS)
     for stem in sorted(metas | records):
+        if stem not in metas and boot / stem in storing:
+            continue
         yield from _of_point(boot / f"{stem}{META}", boot / f"{stem}{RECORDS}")
     info = boot / SERVER_INFO
     if (fault := _of_json(info)) and (_had_a_server(boot, metas) or info.is_file()):
@@ -98,7 +129,9 @@ def _had_a_server(boot: Path, metas: Iterable[str]) -> bool:
 
 
 def _stems(boot: Path, suffix: str) -> set[str]:
-    return {path.name.removesuffix(suffix) for path in boot.glob(f"point-*{suffix}")}
+    """Without what a server left of a point that it did not survive, which is kept and was never to count."""
+    found = {path.name.removesuffix(suffix) for path in boot.glob(f"point-*{suffix}")}
+    return {stem for stem in found if not stem.endswith(_PARTIAL)}
 
 
 def _of_point(meta: Path, records: Path) -> Iterator[tuple[Path, str, str]]:

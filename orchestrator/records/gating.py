@@ -15,6 +15,7 @@ from orchestrator.records.begun import begun_experiment
 from orchestrator.records.info import is_simulated
 from orchestrator.records.naming import run_word
 from orchestrator.records.summary import Summary, make_summary
+from orchestrator.records.unfinished import under_way
 from orchestrator.store import FACTS, OUTCOME, PLAN, RunStore, from_here, replace_file, safe_name
 
 LAST_GOOD, ROLLING = "last-good", "rolling"
@@ -42,10 +43,15 @@ def gate_run(store: RunStore, experiment: Experiment, summary: Summary, rule: Ga
 def require_finished(store: RunStore) -> None:
     """Raises NothingToClaim (exit 6) for a run that was cut short: what it lost cannot be seen in what it has."""
     state = cut_short(store)
+    if driver := under_way(store):
+        raise NothingToClaim(
+            f"gate: {store.run_id} is under way ({driver}), so it can neither pass nor be a reference yet",
+            help=f"when it has ended: dynspec gate {run_word(store)}",
+        )
     if state:
         raise NothingToClaim(
             f"gate: {store.run_id} did not come to its end ({state}), so it can neither pass nor be a reference",
-            help=f"dynspec run EXPERIMENT.yaml --resume {store.run_id}",
+            help=f"dynspec run EXPERIMENT.yaml --resume {run_word(store)}",
         )
 
 
@@ -71,7 +77,8 @@ def cut_short(store: RunStore) -> str:
     outcome = store.section_left(OUTCOME, "outcome")
     if outcome.get("exit_code") in (0, Regression.exit_code, NothingToClaim.exit_code):
         return ""
-    return outcome.get("state") or "it has no outcome"
+    driver = under_way(store)
+    return outcome.get("state") or (f"it is under way, {driver}" if driver else "it has no outcome")
 
 
 def setup_of_run(store: RunStore, experiment: Experiment, summary: Summary) -> Setup:

@@ -15,6 +15,7 @@ from orchestrator.records.boots import failure_cards, traces
 from orchestrator.records.damage import damage
 from orchestrator.records.events import events_of
 from orchestrator.records.lockfile import stored_lock
+from orchestrator.records.unfinished import unfinished
 from orchestrator.report.gate_text import gate_lines
 from orchestrator.store import FACTS, OUTCOME, PLAN, SERVER_INFO, RunStore, from_here, json_object
 
@@ -55,6 +56,7 @@ def run_info(
         traces=traces(store, experiment.node.gpus),
         gate=tuple(gate_lines(store.run_id, gate)) if gate else (),
         damage=damage(store, ended=outcome is not None),
+        unfinished=unfinished(store, ended),
     )
 
 

@@ -24,16 +24,17 @@ def verdict_line(summary: Summary, verdict: dict[str, Any]) -> str:
     over = f"mean over {plural(len(verdict['points_in_headline']), 'point')}, {boots} an arm"
     if verdict["n"] < 2:
         return f"{head}: {size}, an estimate without a verdict ({over})."
-    return f"{head}: {verdict['verdict']}, {size}{_bounded(verdict)}; {over}."
+    within = f", so no difference beyond {effect}" if (effect := bounded(verdict)) else ""
+    return f"{head}: {verdict['verdict']}, {size}{within}; {over}."
 
 
-def _bounded(verdict: dict[str, Any]) -> str:
-    """An interval wholly inside +-effect says more than "inconclusive" does."""
+def bounded(verdict: dict[str, Any]) -> str:
+    """The effect inside of which the whole interval lies, which says more than "inconclusive" does; else empty."""
     effect = verdict["power"]["effect"]
     low, high = verdict.get("low"), verdict.get("high")
     if verdict["verdict"] != "inconclusive" or low is None or high is None or max(-low, high) > effect:
         return ""
-    return f", so no difference beyond {percent(effect, signed=False)}"
+    return percent(effect, signed=False)
 
 
 def twin_line(verdict: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from orchestrator.model.result import RunInfo
-from orchestrator.report.text import concurrency, levels, listed, percent, percent_range, plural
+from orchestrator.report.text import concurrency, levels, listed, percent, percent_range, plural, sentence
 
 _SIDES = (
     ("above", "above its threshold", "disabled tax"),
@@ -21,11 +21,12 @@ def advice_lines(summary: dict[str, Any]) -> list[str]:
     if not advice or advice["advice"] != "threshold":
         return []
     spread = "" if advice["low"] is None else f" (95% interval {advice['low']} to {advice['high']})"
-    lead = f"For a server that switches by itself, threshold {advice['threshold']}{spread}: {advice['why']}."
+    lead = f"For a server that switches by itself, threshold {advice['threshold']}{spread}: "
+    lead = sentence(f"{lead}{advice['why']}")
     if advice["native_config"]:
         lead += f" As --speculative-adaptive-config of SGLang 0.5.14 and later: {json.dumps(advice['native_config'])}"
     elif advice["native_why_not"]:
-        lead += f" SGLang's own adaptive mode cannot do the same: {advice['native_why_not']}."
+        lead += sentence(f" SGLang's own adaptive mode cannot do the same: {advice['native_why_not']}")
     return [lead]
 
 
@@ -49,7 +50,9 @@ def _both_sides(summary: dict[str, Any], cost: dict[str, Any]) -> list[str]:
         if part is None or not _was_to_be_measured(summary, cost, key):
             continue
         if "change" not in part:
-            lines.append(f"{head}: no valid point {where}, so its {name} is unknown.")
+            lines.append(
+                f"{head}: {_lacking(summary, cost, part['against'], key)} {where}, so its {name} is unknown."
+            )
             continue
         spread = percent_range(part.get("low"), part.get("high")) or "1 boot"
         at = f"at concurrency {listed(part['at'])}"
@@ -58,6 +61,22 @@ def _both_sides(summary: dict[str, Any], cost: dict[str, Any]) -> list[str]:
             f"{percent(part['change'])} ({spread})."
         )
     return lines
+
+
+def _lacking(summary: dict[str, Any], cost: dict[str, Any], against: str, side: str) -> str:
+    """Which of the two arms has no valid point on this side of the threshold; both may, at different concurrencies."""
+    arms = (cost["arm"], against)
+    empty = [
+        arm
+        for arm in arms
+        if not any(
+            point["valid"] and (point["concurrency"] > cost["threshold"]) == (side == "above")
+            for point in summary["arms"][arm]["points"]
+        )
+    ]
+    if len(empty) == 1:
+        return f"{empty[0]} has no valid point"
+    return f"{' and '.join(arms)} have no valid point" + ("" if empty else " in common")
 
 
 def _equality(item: dict[str, Any]) -> str:

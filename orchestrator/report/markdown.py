@@ -5,14 +5,14 @@ from __future__ import annotations
 from orchestrator.model.result import FailureCard, RunInfo
 from orchestrator.report.answer import Summary, answer, banners, supporting
 from orchestrator.report.tables import THIN_TAIL, Row, build
-from orchestrator.report.text import clean
+from orchestrator.report.text import clean, sentence
 
 _HEADS = (
     "concurrency",
     "arm",
     "output tok/s",
     "95% interval",
-    "vs baseline",
+    "",  # against whom the difference is
     "verdict",
     "ttft p50 ms",
     "ttft p99 ms",
@@ -21,6 +21,7 @@ _HEADS = (
     "ok / failed / attempted",
     "",
 )
+_CHANGE = 4  # place of the difference among them
 _SPECIAL = "\\`*_{}[]<>#|~&!$@"
 
 
@@ -52,12 +53,14 @@ def _table_blocks(summary: Summary) -> list[str]:
     if not table.rows:
         return ["No point was measured."]
     right = "".join(" ---: |" for _ in _HEADS[2:-1])
-    lines = [f"| {' | '.join(_HEADS)} |", f"| ---: | --- |{right} --- |"]
+    heads = [*_HEADS]
+    heads[_CHANGE] = f"vs {escape(table.against.removeprefix('the '))}" if table.against else "difference"
+    lines = [f"| {' | '.join(heads)} |", f"| ---: | --- |{right} --- |"]
     lines += [f"| {' | '.join(_cells(row))} |" for row in table.rows]
     reasons = [f"{i}. {escape(reason)}" for i, reason in enumerate(table.reasons, 1)]
     notes = ["What the numbers in brackets say:\n\n" + "\n".join(reasons)] if reasons else []
     thin = [escape(THIN_TAIL)] if any(row.ttft_p99.endswith("*") for row in table.rows) else []
-    general = [escape(f"{note}.") for note in table.general]
+    general = [escape(sentence(note)) for note in table.general]
     return ["\n".join(lines), *thin, *notes, *general]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from orchestrator.analysis.tune import PLAIN, SPECULATING
 from orchestrator.report.answer import Summary
 from orchestrator.report.footnotes import footnotes
 from orchestrator.report.text import ABSENT, half_width, milliseconds, number, percent
@@ -21,7 +22,7 @@ class Row:
     valid: bool
     output_tps: str
     interval: str  # ±1.2%; "1 boot" if no more was measured, "1 of 2" if the other does not count
-    change: str  # against the baseline
+    change: str  # against `Table.against`
     verdict: str
     ttft_p50: str  # ms
     ttft_p99: str  # ms; with * where it is the slowest request only
@@ -37,6 +38,7 @@ class Table:
     rows: tuple[Row, ...]
     reasons: tuple[str, ...]  # reason n is marks[n]
     general: tuple[str, ...] = ()  # hold for all points of the arms that they name
+    against: str = ""  # whom `Row.change` is against, "the baseline" for instance; "": no arm
 
 
 ALL_STEPS = 0.995  # share of speculative steps from which an arm is said to speculate all the time
@@ -59,7 +61,13 @@ def build(summary: Summary) -> Table:
         )
         for arm, point in points
     ]
-    return Table(tuple(rows), notes.numbered, notes.general)
+    return Table(tuple(rows), notes.numbered, notes.general, _against(summary))
+
+
+def _against(summary: Summary) -> str:
+    if summary["roles"]["baseline"] is not None:
+        return "the baseline" if len(summary["arms"]) > 1 else ""
+    return PLAIN if summary["tune"] else ""
 
 
 def _points(summary: Summary) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -72,7 +80,7 @@ def _points(summary: Summary) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _row(summary: Summary, arm: str, point: dict[str, Any]) -> Row:
     metrics = point["metrics"]
-    verdict = _against_baseline(summary, arm, point["index"])
+    verdict = _verdict(summary, arm, point)
     rate = metrics.get("output_tps")
     value = number(rate["value"] if rate else None)
     return Row(
@@ -108,6 +116,14 @@ def _spread(rate: dict[str, Any] | None, boots: int) -> str:
     if rate["n"] == 1:
         return "1 boot" if boots < 2 else f"1 of {boots}"
     return half_width(rate)
+
+
+def _verdict(summary: Summary, arm: str, point: dict[str, Any]) -> dict[str, Any]:
+    """Against the baseline; in a run of `dynspec tune`, which has none, speculating against plain."""
+    if summary["tune"]:
+        changes = summary["tune_changes"] if arm == SPECULATING else ()
+        return next((item for item in changes if item["concurrency"] == point["concurrency"]), {})
+    return _against_baseline(summary, arm, point["index"])
 
 
 def _against_baseline(summary: Summary, arm: str, index: int) -> dict[str, Any]:

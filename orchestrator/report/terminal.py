@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.model.result import FailureCard, RunInfo
 from orchestrator.report.answer import Summary, answer, banners, supporting
-from orchestrator.report.tables import THIN_TAIL, Row, build
-from orchestrator.report.text import ABSENT, clean
+from orchestrator.report.tables import THIN_TAIL, Row, Table, build
+from orchestrator.report.text import ABSENT, clean, sentence
 
 if TYPE_CHECKING:
     from rich.console import OverflowMethod, RenderableType
@@ -53,9 +53,9 @@ def render(summary: Summary, info: RunInfo, *, width: int = 80) -> list[Renderab
         parts += _told(words, width, style="yellow")
     parts.append(_text(""))
     if table.rows:
-        parts += _results(table.rows, width)
+        parts += _results(table, width)
     parts += [_text(f"[{i}] {reason}") for i, reason in enumerate(table.reasons, 1)]
-    parts += [_text(f"{note}.", style="dim") for note in table.general]
+    parts += [_text(sentence(note), style="dim") for note in table.general]
     if info.gate:
         parts += [_text(""), _text(info.gate[0], style="bold"), *(_text(line) for line in info.gate[1:])]
     lines = supporting(summary, info)
@@ -89,12 +89,13 @@ def to_text(summary: Summary, info: RunInfo, *, width: int = 80, color: bool = F
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def _results(rows: tuple[Row, ...], width: int) -> list[RenderableType]:
+def _results(table: Table, width: int) -> list[RenderableType]:
     """The widest table that fits, else a paragraph a row: a column is never cut, as half a number is another number."""
+    rows = table.rows
     wide = width >= WIDE and _least_width(rows, wide=True) <= width
     if not wide and _least_width(rows, wide=False) > width:
-        return [*_paragraphs(rows), _text(_legend(rows, _PARAGRAPH_WORDS), style="dim")]
-    return [_table(rows, width, wide=wide), _text(_legend(rows, _TABLE_WORDS), style="dim")]
+        return [*_paragraphs(rows), _text(_legend(table, "in per cent"), style="dim")]
+    return [_table(rows, width, wide=wide), _text(_legend(table, "diff"), style="dim")]
 
 
 def _paragraphs(rows: tuple[Row, ...]) -> list[RenderableType]:
@@ -118,11 +119,11 @@ def _paragraphs(rows: tuple[Row, ...]) -> list[RenderableType]:
 
 def _table(rows: tuple[Row, ...], width: int, *, wide: bool) -> RichTable:
     from rich import box
-    from rich.table import Table
+    from rich.table import Table as Grid
 
     at = _VERDICT if wide else _DIFF
     gap = 1 if _width(rows, wide) <= width else 0
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap, 0, 0), show_edge=False)
+    table = Grid(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap, 0, 0), show_edge=False)
     for head in _WIDE_HEADS if wide else _NARROW_HEADS:
         left = head in ("arm", "verdict", "why") or (head == "diff" and not wide)
         table.add_column(head, justify="left" if left else "right", no_wrap=head != "arm", overflow="fold")
@@ -216,13 +217,13 @@ def _narrow_verdict(row: Row) -> str:
     return " ".join(part for part in (change, call, row.marks) if part) or ABSENT
 
 
-_PARAGRAPH_WORDS = "In per cent: tok/s against the baseline"
-_TABLE_WORDS = "diff: tok/s against the baseline"
-
-
-def _legend(rows: tuple[Row, ...], first: str) -> str:
-    text = f"{first}; ttft: p50 and p99; tpot: median, ms; accept: accept length with "
-    text += "the bonus token (? unknown, - none)."
+def _legend(table: Table, change: str) -> str:
+    """`change`: how the difference is shown."""
+    rows = table.rows
+    text = f"{change}: tok/s against {table.against}; " if table.against else ""
+    text += (
+        "ttft: p50 and p99; tpot: median, ms; accept: accept length with the bonus token (? unknown, - none)."
+    )
     if any(row.accept_length == "off" for row in rows):
         text += " off: no step speculated."
     if any(row.accept_length.endswith(")") for row in rows):

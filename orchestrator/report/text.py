@@ -60,6 +60,12 @@ def listed(items: Sequence[object], joint: str = "and") -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {joint} {words[-1]}" if words else ""
 
 
+def sentence(words: str) -> str:
+    """With its full stop: words from elsewhere (an error, a remark) may bring their own, or a space behind it."""
+    told = words.rstrip()
+    return told if told.endswith((".", "!", "?", "\u2026")) else f"{told}."
+
+
 def levels(values: Sequence[int]) -> str:
     """Measured concurrencies for a sentence."""
     return listed(sorted(values))

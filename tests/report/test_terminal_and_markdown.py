@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.analysis.summary import summarise
+from orchestrator.analysis.tune import PLAIN, SPECULATING
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import RunInfo
 from orchestrator.report import html, junit, markdown, terminal
@@ -215,9 +216,134 @@ def test_a_concurrency_that_the_sweep_comes_back_to_is_marked_as_such():
     ]
 
 
-def test_two_boots_that_show_nothing_are_called_too_few_and_not_noise():
+def test_two_boots_that_cannot_prove_a_large_difference_are_called_too_few_and_not_noise():
     text = terminal.to_text(summary(2), INFO, width=500)
     assert text.startswith("No verdict, 2 boots an arm are too few: they do not tell eagle3 and baseline")
+
+
+@pytest.mark.parametrize(
+    ("gap", "noise", "boots", "says"),
+    [
+        (
+            0.985,
+            0.003,
+            2,
+            "Speculation costs 1.4% on average: eagle3 is slower over concurrency 1, 2, 5, 10, 30 ",
+        ),
+        (
+            1.015,
+            0.003,
+            2,
+            "Speculation pays 1.6% on average: eagle3 is faster over concurrency 1, 2, 5, 10, 30 ",
+        ),
+        (
+            1.0,
+            0.003,
+            2,
+            "No verdict, nothing stands out of the noise between server boots: at every measured ",
+        ),
+        (1.0, 0.04, 2, "No verdict, 2 boots an arm are too few: they do not tell eagle3 and baseline"),
+    ],
+)
+def test_two_boots_are_called_too_few_only_where_they_are(gap, noise, boots, says):
+    def rates(arm: str, c: int) -> float:
+        return 100.0 * c * (gap if arm == "eagle3" else 1.0)
+
+    shown = summary(boots, noise=noise, rates=rates, arms=ARMS[:2])
+    text = terminal.to_text(shown, INFO, width=900)
+    assert text.startswith(says)
+    if noise < 0.01:
+        assert "find a true 3.0% difference over 99% of the time" in text
+        assert "too few" not in text
+
+
+def test_an_equal_pair_is_said_to_have_no_difference_of_a_size():
+    text = answer(summary(5, noise=0.003, rates=lambda arm, c: 100.0 * c, arms=ARMS[:2]), INFO)
+    assert text.endswith(", and over all of them there is no difference beyond 3.0%.")
+
+
+def test_under_an_open_load_a_reader_is_sent_to_the_latencies():
+    shown = summary()
+    assert "OPEN LOAD" not in terminal.to_text(shown, INFO, width=900)
+    for text in (
+        terminal.to_text(shown, replace(INFO, load="open"), width=900),
+        markdown.render(shown, replace(INFO, load="open")),
+        html.render(shown, replace(INFO, load="open")),
+    ):
+        assert "OPEN LOAD: requests come at a set rate, so output tok/s is mostly that rate" in text
+        assert "compare the latencies (ttft, tpot, e2e)." in text
+
+
+ABOVE = (10, 30, 70)
+
+
+@pytest.mark.parametrize(
+    ("invalid", "says"),
+    [
+        ([("baseline", c) for c in ABOVE], "baseline has no valid point above its threshold"),
+        ([("dynamic", c) for c in ABOVE], "dynamic has no valid point above its threshold"),
+        (
+            [(arm, c) for arm in ("baseline", "dynamic") for c in ABOVE],
+            "dynamic and baseline have no valid point above its threshold",
+        ),
+        (
+            [("baseline", 10), ("dynamic", 30), ("dynamic", 70)],
+            "dynamic and baseline have no valid point in common above its threshold",
+        ),
+    ],
+)
+def test_an_unknown_disabled_tax_names_the_side_that_lacks_a_point(invalid, says):
+    shown = summary(invalid=dict.fromkeys(invalid, ("gpu_shared: x",)))
+    text = terminal.to_text(shown, INFO, width=900)
+    assert f"dynamic (threshold 5): {says}, so its disabled tax is unknown." in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 140])
+def test_a_tune_shows_speculating_against_plain_and_says_so(width):
+    arms = tuple(replace(ARMS[2], name=name) for name in (SPECULATING, PLAIN))
+
+    def rates(arm: str, c: int) -> float:
+        return 100.0 * c * ((1.4 if c < 8 else 0.7) if arm == SPECULATING else 1.0)
+
+    shown = summarise(
+        points(5, noise=0.002, rates=rates, arms=arms), arms=arms, shared=[{SPECULATING, PLAIN}]
+    )
+    rows = {(row.arm, row.concurrency): (row.change, row.verdict) for row in build(shown).rows}
+    assert {rows[SPECULATING, c] for c in (1, 2, 5)} == {("+40%", "better")}
+    assert {rows[SPECULATING, c] for c in ABOVE} == {("-30%", "worse")}
+    assert {rows[PLAIN, c] for c in SWEEP} == {("-", "")}
+    text = " ".join(terminal.to_text(shown, INFO, width=width).split())
+    assert ": tok/s against always-plain; " in text
+    assert "| vs always-plain |" in markdown.render(shown, INFO)
+    assert "Against always-plain" in html.render(shown, INFO)
+    assert "the baseline" not in text
+
+
+def test_a_table_without_an_arm_to_set_against_speaks_of_no_baseline():
+    shown = summarise(points(arms=ARMS[1:2]), arms=ARMS[1:2])
+    assert "baseline" not in terminal.to_text(shown, INFO, width=900)
+    assert "vs baseline" not in markdown.render(shown, INFO)
+    assert "Against" not in html.render(shown, INFO)
+
+
+@pytest.mark.parametrize("end", ["folder.", "folder. ", "folder", "folder?"])
+def test_no_sentence_has_two_full_stops_whatever_words_it_was_made_of(end):
+    title = f"no model in this {end}"
+    info = replace(
+        INFO, failures=(replace(CARD, title=title),), damage=(title,), unsupported={"dynamic": title}
+    )
+    noted = [replace(p, notes=(title,)) for p in points() if p.arm == "baseline"]
+    shown = summarise(noted, arms=ARMS[:2], arm_notes={"baseline": (title,)})
+    assert answer(shown, info) == f"No verdict, eagle3 failed at concurrency 10: {title.rstrip(' .?')}" + (
+        "?" if "?" in end else "."
+    )
+    for text in (
+        terminal.to_text(shown, info, width=900),
+        markdown.render(shown, info),
+        html.render(shown, info),
+    ):
+        for wrong in ("..", "?.", ". ."):
+            assert f"folder{wrong}" not in text
 
 
 def test_an_invalid_point_is_shown_in_parentheses_with_its_reason_and_never_claimed():

@@ -14,7 +14,7 @@ from orchestrator.report.html import charts, sections
 from orchestrator.report.html.strips import strips
 from orchestrator.report.html.tags import Child, Markup, el, join
 from orchestrator.report.tables import build
-from orchestrator.report.text import plural
+from orchestrator.report.text import plural, sentence
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -82,14 +82,14 @@ def _top(summary: Summary, info: RunInfo) -> Markup:
         "div",
         told,
         el("h1", lead),
-        el("p", f"{_sentence(rest, summary)}.", class_="rest") if rest else None,
+        el("p", sentence(_capital(rest, summary)), class_="rest") if rest else None,
         [chart, charts.legend(summary)] if chart else None,
         sections.recommendation(summary),
         class_="top",
     )
 
 
-def _sentence(words: str, summary: Summary) -> str:
+def _capital(words: str, summary: Summary) -> str:
     """With a capital, unless it starts with the name of an arm."""
     return words if words.split()[0] in summary["arms"] else f"{words[0].upper()}{words[1:]}"
 

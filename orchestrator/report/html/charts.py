@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from orchestrator.report.answer import Summary, main_crossover, undecided
+from orchestrator.report.answer import Summary, main_crossover
+from orchestrator.report.claims import undecided
 from orchestrator.report.html.plot import Chart, Curve, Dot, Zone, draw, marker
 from orchestrator.report.html.tags import Markup, el
 from orchestrator.report.text import concurrency, number, percent, percent_range

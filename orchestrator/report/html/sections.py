@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from orchestrator.model.result import FailureCard, RunInfo
@@ -11,14 +11,15 @@ from orchestrator.report.answer import Summary
 from orchestrator.report.glossary import GLOSSARY
 from orchestrator.report.html.tags import Child, Markup, el
 from orchestrator.report.tables import THIN_TAIL, Row, Table
-from orchestrator.report.text import ABSENT, percent, percent_range
+from orchestrator.report.text import ABSENT, percent, percent_range, sentence
 
+_CHANGE = "Difference"
 # (name, unit, glossary entry)
 _HEADS = (
     ("Concurrency", "", "concurrency"),
     ("Arm", "", "arm"),
     ("Output tokens/s", "± 95% interval", "95% interval"),
-    ("Against baseline", "", "baseline"),
+    (_CHANGE, "", ""),
     ("TTFT p50", "ms", "TTFT"),
     ("TTFT p99", "ms", "TTFT"),
     ("TPOT p50", "ms/token", "TPOT"),
@@ -29,6 +30,7 @@ _HEADS = (
 
 def results(table: Table) -> Markup:
     """One row an arm and concurrency, grouped by concurrency."""
+    columns = _columns(table.against)
     heads = [
         el(
             "th",
@@ -37,7 +39,7 @@ def results(table: Table) -> Markup:
             scope="col",
             class_="left" if i == 1 else None,
         )
-        for i, (name, unit, term) in enumerate(_HEADS)
+        for i, (name, unit, term) in enumerate(columns)
     ]
     bodies: list[Markup] = []
     group: list[Markup] = []
@@ -47,7 +49,7 @@ def results(table: Table) -> Markup:
         if place != current and group:
             bodies.append(el("tbody", group))
             group = []
-        group.append(_result_row(row, first=place != current))
+        group.append(_result_row(row, columns, first=place != current))
         current = place
     bodies += [el("tbody", group)] if group else []
     results_table = scroll("Results", el("table", el("thead", el("tr", heads)), bodies, class_="results"))
@@ -55,11 +57,18 @@ def results(table: Table) -> Markup:
     return el("div", results_table, el("p", THIN_TAIL, class_="footnote") if thin else None)
 
 
+def _columns(against: str) -> list[tuple[str, str, str]]:
+    """With whom the difference is against."""
+    name = f"Against {against.removeprefix('the ')}" if against else _CHANGE
+    term = "baseline" if against == "the baseline" else ""
+    return [(name, unit, term) if head == _CHANGE else (head, unit, entry) for head, unit, entry in _HEADS]
+
+
 def _explained(name: str, term: str) -> Child:
     return el("abbr", name, title=GLOSSARY[term]) if term else name
 
 
-def _result_row(row: Row, *, first: bool) -> Markup:
+def _result_row(row: Row, columns: Sequence[tuple[str, str, str]], *, first: bool) -> Markup:
     spread = el("small", row.interval) if row.interval else None
     call = el("span", _verdict_word(row), class_=f"call {row.verdict}") if row.verdict else None
     change = "" if row.change == ABSENT and (row.marks or row.verdict == "invalid") else row.change
@@ -77,7 +86,7 @@ def _result_row(row: Row, *, first: bool) -> Markup:
         "tr",
         el("th", level if first else el("span", level, class_="repeat"), scope="row"),
         el("td", row.arm, class_="left"),
-        [el("td", *parts, data_label=name) for parts, (name, _, _) in zip(cells, _HEADS[2:], strict=True)],
+        [el("td", *parts, data_label=name) for parts, (name, _, _) in zip(cells, columns[2:], strict=True)],
         class_=None if row.valid else "invalid",
     )
 
@@ -104,7 +113,7 @@ def _marks(row: Row) -> Markup | None:
 
 def validity(summary: Summary, table: Table) -> Markup:
     """A matrix of arms and positions where they differ, then the reasons by number."""
-    general = [el("p", f"{note}.", class_="footnote") for note in table.general]
+    general = [el("p", sentence(note), class_="footnote") for note in table.general]
     if all(row.valid and not row.marks for row in table.rows):
         return el("div", el("p", f"All {len(table.rows)} points are valid."), general)
     cells = {(row.arm, row.index): row for row in table.rows}
@@ -185,12 +194,13 @@ def recommendation(summary: Summary) -> Markup | None:
         return None
     spread = f" (95% interval {advice['low']} to {advice['high']})" if advice["low"] is not None else ""
     lead = el("strong", f"For a server that switches by itself, threshold {advice['threshold']}")
-    parts: list[Child] = [el("p", lead, f"{spread}: {advice['why']}.")]
+    parts: list[Child] = [el("p", lead, sentence(f"{spread}: {advice['why']}"))]
     if advice["native_config"]:
         label = el("summary", "The same as --speculative-adaptive-config for SGLang 0.5.14 and later")
         parts.append(el("details", label, el("pre", json.dumps(advice["native_config"]), tabindex=0)))
     elif advice["native_why_not"]:
-        parts.append(el("p", f"SGLang's own adaptive mode cannot do the same: {advice['native_why_not']}."))
+        why = sentence(f"SGLang's own adaptive mode cannot do the same: {advice['native_why_not']}")
+        parts.append(el("p", why))
     return el("div", *parts, class_="advice")
 
 
