@@ -22,7 +22,7 @@ Cwd = Annotated[str, typer.Option("--cwd", metavar="DIR", help="The folder that 
 def register(app: typer.Typer) -> None:
     app.command(epilog="Example: dynspec doctor blackwell-1 experiments/k25-eagle3.yaml")(doctor)
     app.command(
-        epilog="Example: dynspec init blackwell-1 --python ~/venv/bin/python3 -o experiments/mine.yaml"
+        epilog="\b\nExample: dynspec init blackwell-1 --python ~/venv/bin/python3 -o experiments/mine.yaml"
     )(init)
 
 

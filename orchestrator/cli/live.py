@@ -1,6 +1,6 @@
 """The live view of a run, for terminals: lines that stay scroll above, a few lines below show what goes on now.
 
-No frame, no more than six lines, nothing that blinks; every line is cut to the width of the terminal.
+No frame, no more than six lines, nothing that blinks; every one of these is cut to the width of the terminal.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class LiveView(Lines):
         if text:
             elapsed_s = time.monotonic() - self._began_s
             style = _STYLES.get(event["event"], "")
-            self.console.print(Text(f"{elapsed_s:7.1f}s  {text}", style=style))
+            line = Text(f"{elapsed_s:7.1f}s  {text}", style=style)
+            self.console.print(
+                line, soft_wrap=True
+            )  # the terminal's own: a copied command stays in one piece
 
     def finish(self, finished: Finished) -> None:
         self.close()

@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
     patch.command("show", epilog="Example: dynspec patch show spec_banner")(show)
     patch.command(
         "check",
-        epilog="Example: dynspec patch check spec_banner --package-dir ~/venv/lib/python3.12/site-packages/sglang",
+        epilog="\b\nExample: dynspec patch check spec_banner --package-dir ~/venv/lib/python3.12/site-packages/sglang",
     )(check)
     app.add_typer(patch, name="patch")
 

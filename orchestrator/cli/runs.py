@@ -42,7 +42,7 @@ _NOTHING: list[str] = []
 
 def register(app: typer.Typer) -> None:
     app.command(
-        epilog="Example: dynspec run experiments/k25-eagle3.yaml --arm baseline --set sweep.repeats=1"
+        epilog="\b\nExample: dynspec run experiments/k25-eagle3.yaml --arm baseline --set sweep.repeats=1"
     )(run)
     app.command(epilog="Example: dynspec plan experiments/k25-eagle3.yaml")(plan)
     app.command(epilog="Example: dynspec validate experiments/default.yaml")(validate)

@@ -172,3 +172,18 @@ def test_a_narrow_terminal_keeps_the_figures_and_drops_the_bars() -> None:
 
 def test_without_colour_there_is_none() -> None:
     assert "\x1b[3" not in drawn(100, no_color=True)
+
+
+def test_lines_that_stay_are_broken_by_the_terminal_alone_and_those_that_change_are_cut() -> None:
+    out = io.StringIO()
+    view = LiveView(TOTALS, Console(file=out, width=60, force_terminal=True, no_color=True))
+    command = f"dynspec run results/{'a-long-name/' * 6}experiment.lock.yaml --resume 20260101-000000-x-0001"
+    try:
+        for event in BUSY:
+            view._take(event)
+        view.listen({"event": "failed", "text": f"the server died\n-> {command}"})
+    finally:
+        view.close()
+    lines = plain(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue()))
+    assert f"-> {command}" in lines
+    assert [line for line in lines if len(line) > 60 and command not in line] == []

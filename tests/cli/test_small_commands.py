@@ -35,6 +35,9 @@ def test_every_command_has_an_example_and_a_first_line_that_fits(name: str) -> N
     command = LEAVES[name]
     assert "xample: " in (command.epilog or "")
     assert f"dynspec {name}" in command.epilog
+    written = command.epilog.removeprefix("\b\n")
+    shown = command.get_help(typer.Context(command, terminal_width=78)).splitlines()
+    assert written.partition(", then ")[0] in "\n".join(shown)  # a copied command is whole
     assert command.help
 
 
