@@ -15,31 +15,33 @@ from typing import Any
 from orchestrator.errors import OutputLost
 
 _UNREAD = (errno.EPIPE, errno.EIO)  # the pipe's reader, or the terminal, is gone
-_GOES_ON = b"dynspec: nobody reads standard output any more; the run goes on without it\n"
 
 
 class _Descriptor(io.FileIO):
     """Raises OutputLost once; what is written after that is dropped. A reader who is gone is no loss."""
 
     lost: OutputLost | None = None
-    outlives_reader = False
-    unread = False  # from some moment on, and so what is written is dropped
+    unread = False  # from some moment on
+    outlived = False  # neither ends anything: see `outlive_screen`
 
     def write(self, data: Any, /) -> int:
-        if self.lost is not None or self.unread:
-            return memoryview(data).nbytes
-        try:
-            return super().write(data)
-        except OSError as error:
-            if error.errno not in _UNREAD:
-                self.lost = OutputLost(error.errno, f"standard output cannot be written: {error.strerror}")
-                raise self.lost from None
-            if not self.outlives_reader:
-                raise
-        self.unread = True
-        with suppress(OSError):
-            os.write(2, _GOES_ON)
+        if self.lost is None and not self.unread:
+            try:
+                return super().write(data)
+            except OSError as error:
+                self._ended(error)
         return memoryview(data).nbytes
+
+    def _ended(self, error: OSError) -> None:
+        unread = error.errno in _UNREAD
+        if not unread:
+            self.lost = OutputLost(error.errno, f"standard output cannot be written: {error.strerror}")
+        if not self.outlived:
+            raise self.lost or error from None
+        self.unread = unread
+        why = self.lost.strerror if self.lost is not None else "nobody reads standard output any more"
+        with suppress(OSError):
+            os.write(2, f"dynspec: {why}; the run goes on without it\n".encode())
 
 
 class _Errors(io.FileIO):
@@ -69,14 +71,14 @@ def prepare() -> None:
         sys.stderr = _through(_Errors(sys.stderr.fileno(), "w", closefd=False), sys.stderr)
 
 
-def outlive_reader() -> None:
-    """From now on a reader who goes away ends nothing: hours of measuring are not given up for a `| head`."""
+def outlive_screen() -> None:
+    """From now on a screen that ends, ends nothing else: hours of measuring are not given up for a `| head`."""
     for raw in _out:
-        raw.outlives_reader = True
+        raw.outlived = True
 
 
 def unread() -> bool:
-    """Whether the reader of standard output went away since `outlive_reader`."""
+    """Whether the reader of standard output went away since `outlive_screen`."""
     return any(raw.unread for raw in _out)
 
 

@@ -44,9 +44,9 @@ def screen_for(
 ) -> Screen:
     """JSON where asked for, a live view on a terminal that can draw, lines everywhere else.
 
-    The run outlives whoever reads it: see `output`.
+    The run outlives it, and whoever reads it: see `output`.
     """
-    output.outlive_reader()
+    output.outlive_screen()
     if as_json:
         return JsonLines()
     if not _draws():

@@ -88,6 +88,23 @@ def test_a_run_whose_screen_is_full_says_so_once_and_keeps_its_exit_code(
     assert capfd.readouterr().err == said
 
 
+def test_a_run_goes_on_when_its_screen_is_full_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr", sys.stderr)  # put back, as prepare wraps it
+    monkeypatch.setattr(output, "_out", [])
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        output.prepare()
+        screen = screen_for(False, load_experiment(SILENT.format(port=9), name="e.yaml").experiment)
+        for text in ("begun", "still here"):
+            screen.listen({"event": "note", "text": text})
+        screen.finish(Finished(Outcome(0, "ok", "", True, "", ""), None, None))
+        assert output.lost() == ""  # the exit code is the run's
+    said = capfd.readouterr().err.splitlines()
+    assert said == [f"dynspec: {FULL}; the run goes on without it", f"dynspec: {FULL}"]
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_run_goes_on_when_nobody_reads_its_screen_and_says_so(
     as_json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
