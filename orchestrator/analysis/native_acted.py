@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from orchestrator.analysis.trace import Trace
-from orchestrator.analysis.validity import ACCEPT_ONE, Finding, judged
+from orchestrator.analysis.validity import Finding, judged
 from orchestrator.model.result import PointResult
 
 NEVER = Finding(
@@ -51,7 +51,7 @@ def _judged(point: PointResult, log: Trace | None, *, above: bool) -> PointResul
 
 def _off(point: PointResult) -> PointResult:
     """A zero step counts as a verify that accepts nothing: in a boot that went plain this is no loss of drafts."""
-    notes = tuple(note for note in point.notes if not note.startswith(ACCEPT_ONE))
+    notes = tuple(note for note in point.notes if not note.startswith("accept_one:"))
     if notes == point.notes:
         return point
     nothing = {"accept_length": None, "accept_rate": None, "verify_steps": 0.0, "spec_share": 0.0}

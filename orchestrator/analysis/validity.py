@@ -12,9 +12,6 @@ from typing import Literal
 
 from orchestrator.model.result import PointResult
 
-ACCEPT_ONE = "accept_one"
-
-
 @dataclass(frozen=True)
 class Finding:
     name: str
@@ -217,7 +214,7 @@ def _accept_length(e: Evidence, limits: Limits) -> Finding | None:
         )
     if value <= limits.accept_about_one:
         text = f"accept length {value:.2f}: drafts are thrown away, SPECULATION HELPS NOTHING here"
-        return Finding(ACCEPT_ONE, text, fatal=False)
+        return Finding("accept_one", text, fatal=False)
     return None
 
 
