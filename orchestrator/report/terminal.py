@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from orchestrator.model.result import FailureCard, RunInfo
 from orchestrator.report.answer import Summary, answer, banners, supporting
 from orchestrator.report.tables import THIN_TAIL, Row, Table, build
-from orchestrator.report.text import ABSENT, clean, sentence
+from orchestrator.report.text import ABSENT, COMMAND_LAST, clean, sentence
 
 if TYPE_CHECKING:
     from rich.console import OverflowMethod, RenderableType
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDE = 110  # columns from which latency percentiles get their own columns
-_COMMAND_LAST = re.compile(r"(?P<sentence>.*:) (?P<command>dynspec [a-z]+ [^:]*)")
 LEAST_NAME = 9  # columns for the name of an arm, which may break where a number may not
 
 _STYLES = {"better": "green", "worse": "red", "invalid": "yellow", "estimate": "dim", "noise": "dim"}
@@ -38,7 +36,7 @@ def _command(words: str, style: str = "") -> Text:
 
 def _told(words: str, width: int, style: str = "") -> list[Text]:
     """A sentence; a command at its end gets a line of its own where the sentence is too long for one."""
-    found = _COMMAND_LAST.fullmatch(words) if len(words) > width else None
+    found = COMMAND_LAST.fullmatch(words) if len(words) > width else None
     if found is None:
         return [_text(words, style)]
     return [_text(found["sentence"], style), _command(f"  {found['command']}", style)]
@@ -48,7 +46,7 @@ def render(summary: Summary, info: RunInfo, *, width: int = 80) -> list[Renderab
     """What to print, in order: the answer, the table, reasons, support, failures, where the files are."""
 
     table = build(summary)
-    parts: list[RenderableType] = [_text(answer(summary, info), style="bold")]
+    parts: list[RenderableType] = [*_told(answer(summary, info), width, style="bold")]
     for words in banners(summary, info):
         parts += _told(words, width, style="yellow")
     parts.append(_text(""))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.plain_text import clean as clean
 
 ABSENT = "-"
+COMMAND_LAST = re.compile(r"(?P<sentence>.*:) (?P<command>dynspec [a-z]+ [^:]*)")
 
 
 def number(value: float | None) -> str:
@@ -61,9 +63,12 @@ def listed(items: Sequence[object], joint: str = "and") -> str:
 
 
 def sentence(words: str) -> str:
-    """With its full stop: words from elsewhere (an error, a remark) may bring their own, or a space behind it."""
+    """With its full stop: words from elsewhere (an error, a remark) may bring their own, or a space behind it.
+
+    None behind a command, which somebody may copy.
+    """
     told = words.rstrip()
-    return told if told.endswith((".", "!", "?", "\u2026")) else f"{told}."
+    return told if COMMAND_LAST.fullmatch(told) or told.endswith((".", "!", "?", "\u2026")) else f"{told}."
 
 
 def levels(values: Sequence[int]) -> str:

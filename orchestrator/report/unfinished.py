@@ -92,14 +92,14 @@ def _yet(info: RunInfo) -> str:
 def _rest(summary: Summary, info: RunInfo) -> str:
     """Why it failed, what is missing, what to do."""
     end = info.unfinished or Unfinished()
-    why = info.message.partition("\n")[0].rstrip(". ") if info.state in ("failed", "dirty", "refused") else ""
+    why = info.message.partition("\n")[0].rstrip(". ") if info.state in ("failed", "refused") else ""
     return "; ".join(part for part in (why, _missing(summary, end), _advice(summary, info, end)) if part)
 
 
 def _missing(summary: Summary, end: Unfinished) -> str:
-    """2 of 3 boots of baseline and the only boot of eagle3 are missing; empty where nothing at all was measured."""
+    """2 of 3 boots of baseline and the only boot of eagle3 are missing; empty while nothing is measured yet."""
     order = [arm for arm in summary["arms"] if arm in end.missing] or sorted(end.missing)
-    if not order or not _measured(summary):
+    if not order or (end.under_way and not _measured(summary)):
         return ""
     word = "repetition" if summary["tune"] else "boot"
     told = [
@@ -120,7 +120,7 @@ def _advice(summary: Summary, info: RunInfo, end: Unfinished) -> str:
     if end.under_way:
         return ""
     if info.state == "dirty":
-        return f"the node is not as it was: first dynspec restore {info.host}"
+        return f"the node is not as it was: put it back first: dynspec restore {info.host}"
     if summary["tune"]:
         return "run dynspec tune again" if end.missing else ""
-    return f"go on with {end.resume}" if end.resume and end.missing else ""
+    return f"go on with: {end.resume}" if end.resume and end.missing else ""

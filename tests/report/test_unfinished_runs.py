@@ -61,12 +61,12 @@ def other_levels(p):
         (
             nothing,
             end(baseline=3, eagle3=3),
-            f"Interrupted before anything was measured: go on with {RESUME}.",
+            "Interrupted before anything was measured: 3 of 3 boots of baseline and 3 of 3 boots of eagle3 ",
         ),
         (
             no_baseline,
             end(baseline=3),
-            f"Interrupted before baseline was measured: 3 of 3 boots of baseline are missing; go on with {RESUME}.",
+            f"Interrupted before baseline was measured: 3 of 3 boots of baseline are missing; go on with: {RESUME}",
         ),
         (
             lambda p: p.arm == "baseline",
@@ -86,7 +86,7 @@ def other_levels(p):
         (
             no_baseline,
             end("failed", message="node gpu-1: gone.\nmore", baseline=3),
-            "Failed before baseline was measured: node gpu-1: gone; 3 of 3 boots of baseline are missing; go on with ",
+            "Failed before baseline was measured: node gpu-1: gone; 3 of 3 boots of baseline are missing; go on with:",
         ),
         (
             no_baseline,
@@ -122,6 +122,11 @@ def test_the_first_sentence_says_that_the_run_has_not_come_to_its_end(wanted, in
         assert "INTERRUPTED" not in text  # said once
 
 
+def test_the_command_that_goes_on_is_whole_on_a_narrow_terminal():
+    lines = terminal.to_text(measured(nothing), end(baseline=3), width=40).splitlines()
+    assert f"  {RESUME}" in lines
+
+
 def test_a_point_that_does_not_count_is_not_the_reason_for_arms_that_were_never_started():
     bad = {("eagle3", 1): ("client_bound: late",)}
     text = answer(measured(no_baseline, invalid=bad), end(baseline=3))
@@ -135,7 +140,7 @@ def test_a_point_that_does_not_count_is_not_the_reason_for_arms_that_were_never_
         (
             end(eagle3=1),
             "INTERRUPTED: what is said here is of what was measured; 1 of 3 boots of eagle3 is missing; "
-            f"go on with {RESUME}.",
+            f"go on with: {RESUME}",
         ),
         (end(), "INTERRUPTED: all that was planned is measured."),
         (
