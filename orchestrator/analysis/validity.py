@@ -12,6 +12,7 @@ from typing import Literal
 
 from orchestrator.model.result import PointResult
 
+
 @dataclass(frozen=True)
 class Finding:
     name: str
