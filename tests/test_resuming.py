@@ -19,6 +19,7 @@ from orchestrator.load.prompts import digest_of
 from orchestrator.model.experiment import Arm, Experiment, Load, Prompts
 from orchestrator.model.plan import Plan
 from orchestrator.records.begun import begun_experiment
+from orchestrator.records.driver import FILE_NAME, Driver, driver_of
 from orchestrator.records.kept import look
 from orchestrator.records.lockfile import stored_lock
 from orchestrator.records.sameness import changes, experiment_changes
@@ -26,7 +27,7 @@ from orchestrator.records.served import stored_plan
 from orchestrator.redact import Redactor
 from orchestrator.runner.options import RunOptions
 from orchestrator.runner.resume import Resumed, resume
-from orchestrator.runner.runlock import FILE_NAME, Driver, RunLock, driver_of
+from orchestrator.runner.runlock import RunLock
 from orchestrator.runner.session import run_experiment
 from orchestrator.store import RunStore, require_writable
 from tests.run_folders import write_run

@@ -12,7 +12,7 @@ from orchestrator.cli.again import RunCommand
 from orchestrator.cli.following import EventPrinter
 from orchestrator.cli.screen import SCREEN_FILE
 from orchestrator.errors import DynspecError, PhaseFailed, UsageError
-from orchestrator.runner.runlock import Driver, driver_of
+from orchestrator.records.driver import Driver, driver_of
 from orchestrator.store import OUTCOME, RunStore
 
 _POLL_S = 0.2

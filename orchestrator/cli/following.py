@@ -16,6 +16,7 @@ from orchestrator.errors import DynspecError, UsageError
 from orchestrator.model.experiment import Experiment
 from orchestrator.plain_text import clean
 from orchestrator.records.begun import begun_experiment
+from orchestrator.records.driver import abandoned
 from orchestrator.records.naming import run_word
 from orchestrator.redact import Redactor
 from orchestrator.remote.node import Node
@@ -23,7 +24,6 @@ from orchestrator.report.text import plural
 from orchestrator.runner.node_paths import server_log
 from orchestrator.runner.options import resolve_secrets
 from orchestrator.runner.prepare import connect
-from orchestrator.runner.runlock import abandoned
 from orchestrator.store import EVENTS, LOCK_FILE, PACKED_LOG, SERVER_LOG, RunStore, from_here
 
 _POLL_S = 0.5

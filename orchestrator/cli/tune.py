@@ -108,14 +108,13 @@ def _answer(found: Tuned) -> str:
 
 def _evidence(found: Tuned) -> list[str]:
     from orchestrator.report.text import percent, percent_range, plural
-    from orchestrator.runner.tuning import call_at
 
     lines = [f"{found.evidence.metric}, always speculating against never, repeated in one boot:"]
     for concurrency, change in found.evidence.changes.items():
         spread = percent_range(change.low and change.low - 1, change.high and change.high - 1)
         shown = f"{percent(change.ratio - 1):>8}  {spread}"
         pairs = plural(min(change.n_a, change.n_b), "pair")
-        told = f"{shown:<28} {pairs:<8} {_CALLS[call_at(found, concurrency)]}"
+        told = f"{shown:<28} {pairs:<8} {_CALLS[found.call_at(concurrency)]}"
         lines.append(f"  concurrency {concurrency:>4}  {told}")
     lines += [f"  not counted: {text}" for text in found.left_out]
     return [*lines, "  what differs from boot to boot is not in these intervals"]

@@ -10,56 +10,81 @@ import fcntl
 import json
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-LOCKED = "controller.lock"
+FILE_NAME = "controller.lock"
 _MOST_BYTES = 4096
-_LOOKS, _LOOK_AGAIN_S = 10, 0.02  # a controller locks the file first and then writes who it is
+_TRIES, _TRY_AGAIN_S = 10, 0.02  # the file is empty for a moment after it was locked
 
 
 @dataclass(frozen=True)
-class Driving:
-    """The controller by its own word. `pid` 0: it did not say."""
+class Driver:
+    """The controller of a live run, by its own word. `pid` 0: it did not say."""
 
     pid: int = 0
-    host: str = "an unknown host"
+    host: str = "unknown"
+    detached: bool = False
+    since_utc: str = "unknown"
 
 
-def driver_of(folder: Path) -> Driving | None:
-    """None where no live process holds the lock, or the file system has none."""
+def driver_of(folder: Path) -> Driver | None:
+    """The live controller of a run; None where there is none."""
     try:
-        descriptor = os.open(folder / LOCKED, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = os.open(folder / FILE_NAME, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
         return None
     try:
-        for _ in range(_LOOKS):
-            if not _held(descriptor):
+        for _ in range(_TRIES):
+            if _free(descriptor):
                 return None
-            if told := os.pread(descriptor, _MOST_BYTES, 0):
-                return _who(told)
-            time.sleep(_LOOK_AGAIN_S)
+            told = os.pread(descriptor, _MOST_BYTES, 0)
+            if told:
+                return _read(told)
+            time.sleep(_TRY_AGAIN_S)
     finally:
         os.close(descriptor)
-    return Driving()
+    return Driver()
 
 
-def _held(descriptor: int) -> bool:
+def abandoned(folder: Path) -> bool:
+    """Nobody drives the run, by the word of the kernel: False too where the file system has no locks to ask for.
+
+    A controller writes the outcome before it lets go, so a run that is abandoned and still has none never gets one by
+    itself.
+    """
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+        descriptor = os.open(folder / FILE_NAME, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
         return True
     except OSError:
         return False
+    try:
+        return _free(descriptor, without_locks=False)
+    finally:
+        os.close(descriptor)
+
+
+def _free(descriptor: int, *, without_locks: bool = True) -> bool:
+    """`without_locks`: the answer where the file system has none."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return without_locks
     fcntl.flock(descriptor, fcntl.LOCK_UN)
-    return False
+    return True
 
 
-def _who(told: bytes) -> Driving:
+def _read(told: bytes) -> Driver:
+    """What does not have the type that we write is left at "unknown"."""
     try:
         value: Any = json.loads(told)
     except ValueError:
-        return Driving()
-    pid, host = (value.get("pid"), value.get("host")) if isinstance(value, dict) else (None, None)
-    return Driving(pid if type(pid) is int else Driving.pid, host if type(host) is str else Driving.host)
+        return Driver()
+    if not isinstance(value, dict):
+        return Driver()
+    known = {field.name: type(field.default) for field in fields(Driver)}
+    return Driver(**{name: value[name] for name, kind in known.items() if type(value.get(name)) is kind})

@@ -9,28 +9,14 @@ import fcntl
 import json
 import os
 import socket
-import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from orchestrator.errors import NodeBusy
+from orchestrator.records.driver import FILE_NAME, Driver, driver_of
 from orchestrator.store import utc_now
-
-FILE_NAME = "controller.lock"
-_MOST_BYTES = 4096
-_TRIES, _TRY_AGAIN_S = 10, 0.02  # the file is empty for a moment after it was locked
-
-
-@dataclass(frozen=True)
-class Driver:
-    """The controller of a live run, by its own word. `pid` 0: it did not say."""
-
-    pid: int = 0
-    host: str = "unknown"
-    detached: bool = False
-    since_utc: str = "unknown"
 
 
 class RunLock:
@@ -70,67 +56,6 @@ class RunLock:
                 os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
             self._descriptor = None
-
-
-def driver_of(folder: Path) -> Driver | None:
-    """The live controller of a run; None where there is none."""
-    try:
-        descriptor = os.open(folder / FILE_NAME, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    try:
-        for _ in range(_TRIES):
-            if _free(descriptor):
-                return None
-            told = os.pread(descriptor, _MOST_BYTES, 0)
-            if told:
-                return _read(told)
-            time.sleep(_TRY_AGAIN_S)
-    finally:
-        os.close(descriptor)
-    return Driver()
-
-
-def abandoned(folder: Path) -> bool:
-    """Nobody drives the run, by the word of the kernel: False too where the file system has no locks to ask for.
-
-    A controller writes the outcome before it lets go, so a run that is abandoned and still has none never gets one by
-    itself.
-    """
-    try:
-        descriptor = os.open(folder / FILE_NAME, os.O_RDONLY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    try:
-        return _free(descriptor, without_locks=False)
-    finally:
-        os.close(descriptor)
-
-
-def _free(descriptor: int, *, without_locks: bool = True) -> bool:
-    """`without_locks`: the answer where the file system has none."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return without_locks
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-    return True
-
-
-def _read(told: bytes) -> Driver:
-    """What does not have the type that we write is left at "unknown"."""
-    try:
-        value: Any = json.loads(told)
-    except ValueError:
-        return Driver()
-    if not isinstance(value, dict):
-        return Driver()
-    known = {field.name: type(field.default) for field in fields(Driver)}
-    return Driver(**{name: value[name] for name, kind in known.items() if type(value.get(name)) is kind})
 
 
 def _driven(folder: Path) -> NodeBusy:

@@ -115,15 +115,8 @@ def tuned_json(found: Tuned, metric: str) -> dict[str, Any]:
         "recommendation": asdict(found.recommendation),
         "crossings": [asdict(crossing) for crossing in found.evidence.crossings],
         "changes": [
-            {"concurrency": c, "verdict": call_at(found, c), **contrast_json(change)}
+            {"concurrency": c, "verdict": found.call_at(c), **contrast_json(change)}
             for c, change in found.evidence.changes.items()
         ],
         "invalid": list(found.invalid),
     }
-
-
-def call_at(found: Tuned, concurrency: int) -> str:
-    evidence = found.evidence
-    if concurrency in evidence.better_at:
-        return "better"
-    return "worse" if concurrency in evidence.worse_at else "inconclusive"

@@ -13,8 +13,9 @@ import pytest
 
 from orchestrator.cli.following import EventPrinter, follow_run
 from orchestrator.errors import UsageError
+from orchestrator.records.driver import abandoned
 from orchestrator.redact import Redactor
-from orchestrator.runner.runlock import RunLock, abandoned
+from orchestrator.runner.runlock import RunLock
 from orchestrator.store import RunStore
 from tests.cli.command import COMMAND, ROOT, dynspec
 

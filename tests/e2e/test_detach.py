@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.runner.runlock import driver_of
+from orchestrator.records.driver import driver_of
 from tests.e2e.controller import LIMIT_S, MEASURED, Done, Place
 from tests.e2e.node import Foreign, SshNode, experiment, gone_at, process_state
 from tests.sshd import free_port

@@ -13,7 +13,7 @@ from orchestrator.errors import NothingToClaim
 from orchestrator.model.result import RunInfo, Unfinished
 from orchestrator.records.begun import begun_experiment
 from orchestrator.records.damage import damage
-from orchestrator.records.driver import LOCKED, Driving, driver_of
+from orchestrator.records.driver import Driver, driver_of
 from orchestrator.records.gating import cut_short, require_finished
 from orchestrator.records.info import run_info
 from orchestrator.report import html, markdown, terminal
@@ -264,7 +264,6 @@ def test_an_outcome_that_the_run_told_of_is_lost_where_it_is_not_there(run):
 
 def test_a_run_under_way_is_named_by_its_controller_and_never_resumed(run):
     assert driver_of(run.folder) is None
-    assert LOCKED == FILE_NAME
     with RunLock() as lock:
         lock.take(run.folder)
         driver = driver_of(run.folder)
@@ -275,7 +274,7 @@ def test_a_run_under_way_is_named_by_its_controller_and_never_resumed(run):
         assert cut_short(run).startswith("it is under way, pid ")
         for told in ("{", "[]", '{"pid": "7", "host": 3}'):
             (run.folder / FILE_NAME).write_text(told)
-            assert driver_of(run.folder) == Driving()
+            assert driver_of(run.folder) == Driver()
     assert of(run).under_way == ""
     with pytest.raises(NothingToClaim) as refused:
         require_finished(run)
