@@ -67,10 +67,14 @@ job() {
     tp2) run experiments/gpu/h200-tp2.yaml ;;
     tp2-straddle) run experiments/gpu/h200-tp2-straddle.yaml --arm v2-lazy ;;
     tp2-choose) run experiments/gpu/h200-tp2-timing.yaml --arm none --arm static --set sweep.repeats=1 ;;
-    tp2-timing) # $TP2_THRESHOLD: from the boots of tp2-choose
+    tp2-timing)
+        local threshold
+        threshold=$(python3 tests/gpu/best_threshold.py results/*-h200-tp2-timing-????) || return 0
+        told "h200-tp2-timing: threshold $threshold"
         run experiments/gpu/h200-tp2-timing.yaml --set sweep.repeats=1 \
-            --set "arms.dynamic.args.speculative-disable-batch-threshold=${TP2_THRESHOLD:-12}"
+            --set "arms.dynamic.args.speculative-disable-batch-threshold=$threshold"
         ;;
+    later) sleep 20 ;; # a run that begins beside this lane has looked at the GPUs by then
     *) echo "no job $1" && exit 2 ;;
     esac
 }
