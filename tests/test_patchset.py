@@ -150,7 +150,7 @@ def test_a_hash_list_must_cover_the_targets_and_nothing_else(tmp_path):
         ("def patch(path, text:\n", "does not load: SyntaxError"),
         ("import nothing_of_that_name\n", "does not load: ModuleNotFoundError"),
         ("def path(p, t): return t\n", "defines no function patch"),
-        ("raise SystemExit\n", r"patcher\.py: does not load: SystemExit$"),
+        ("raise SystemExit\n", r"patcher\.py:1: does not load: SystemExit$"),
     ],
 )
 def test_a_patcher_that_does_not_load_is_a_broken_patch(tmp_path, code, reason):
@@ -161,6 +161,7 @@ def test_a_patcher_that_does_not_load_is_a_broken_patch(tmp_path, code, reason):
 MISTAKES = [
     ("raise ValueError('x')", r"patcher\.py:2: patch\('srt/main\.py', text\) raised ValueError: x$"),
     ("raise SystemExit(3)", "raised SystemExit: 3$"),
+    ("raise GeneratorExit", "raised GeneratorExit$"),
     ("return None", r"patcher\.py: patch\('srt/main\.py', text\) returned None, the new text is wanted$"),
     ("return 5", "returned a value of type int, the new text is wanted$"),
     (r"return text + '#\udc80'", "returned text that is no UTF-8: line "),
@@ -175,6 +176,13 @@ def test_a_mistake_in_a_patcher_is_told_as_one_of_the_patcher(tmp_path, mistake,
     for ask in (lambda: check_folder(patch, tmp_path / "pkg"), lambda: build([patch], allow_unlisted=True)):
         with pytest.raises(PatchLoadError, match=says):
             ask()
+
+
+def test_what_a_patcher_prints_is_not_in_our_output(tmp_path, capsys):
+    code = "print('loading')\ndef patch(path, text):\n    print('patching')\n    return text + '#'\n"
+    load_patch(folder_of(tmp_path, patcher__py=code)).targets[0].edit(MAIN, unique=False)
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "loading\npatching\n")
 
 
 @pytest.mark.parametrize(

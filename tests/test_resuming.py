@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from orchestrator.cli import files
 from orchestrator.errors import DoesNotFit, NodeBusy, UsageError
@@ -297,6 +298,24 @@ def test_another_experiment_is_refused_by_key_and_both_values(
     begun = begun_experiment(run)
     found = experiment_changes(begun, change(begun))
     assert [told[: len(word)] for told, word in zip(found, words, strict=True)] == words
+
+
+def test_how_long_a_server_may_take_to_start_measures_nothing(run: RunStore) -> None:
+    begun = begun_experiment(run)
+    ready = replace(begun.server.ready, timeout_s=7200.0)
+    assert experiment_changes(begun, replace(begun, server=replace(begun.server, ready=ready))) == ()
+
+
+def test_a_run_of_tune_is_repeated_as_a_whole(run: RunStore) -> None:
+    path = run.folder / "experiment.lock.yaml"
+    stored = yaml.safe_load(path.read_text())
+    path.write_text(
+        yaml.safe_dump({**stored, "arms": {"always-speculate": {}, "always-plain": {}}}, sort_keys=False)
+    )
+    options = RunOptions(results=run.folder.parent, resume=run.run_id)
+    with RunLock() as lock, pytest.raises(UsageError, match="is one of dynspec tune") as refused:
+        resume(options, begun_experiment(run), Redactor({}), lock)
+    assert refused.value.help == "dynspec tune EXPERIMENT.yaml (it is repeated as a whole)"
 
 
 def test_of_a_preset_the_keys_that_can_be_written_are_told_once(run: RunStore) -> None:

@@ -83,7 +83,10 @@ def failure_card(
     hit = None if VANISHED in reason else _first_error(lines)
     if hit is None:
         name, title, cause, fix = (
-            _from_full_disk(reason) or _from_exit(exit_code, signal) or _from_reason(reason, bool(lines))
+            _from_full_disk(reason)
+            or _from_patience(reason)
+            or _from_exit(exit_code, signal)
+            or _from_reason(reason, bool(lines))
         )
         rank, number, excerpt = "", 0, lines[-EXCERPT_LINES:]
     else:
@@ -218,6 +221,18 @@ def _from_full_disk(reason: str) -> tuple[str, str, str, str] | None:
         return None
     rule = next(rule for rule in RULES if rule.name == "disk_full")
     return rule.name, _cut(reason), rule.cause, rule.fix
+
+
+def _from_patience(reason: str) -> tuple[str, str, str, str] | None:
+    """The server was ended because it took too long to start: how it ended then says nothing."""
+    if "server.ready." not in reason:
+        return None
+    return (
+        "not_ready",
+        _cut(reason),
+        "it was still starting, or stuck; the last lines say at what",
+        "if it was still making progress, raise server.ready.timeout or server.ready.silence; --resume allows that",
+    )
 
 
 def _from_reason(reason: str, has_log: bool) -> tuple[str, str, str, str]:

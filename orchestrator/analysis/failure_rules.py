@@ -212,5 +212,6 @@ CLASSES = (
     "killed",
     "exit",
     "workdir_gone",
+    "not_ready",
     "unknown",
 )

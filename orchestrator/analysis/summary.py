@@ -18,7 +18,7 @@ from orchestrator.analysis.stats import Contrast
 from orchestrator.analysis.stepping import Stepping, stepping_json
 from orchestrator.analysis.study import Study, ThresholdCost
 from orchestrator.analysis.switching import Part
-from orchestrator.analysis.tune import PLAIN, SPECULATING, Tuned, tuned
+from orchestrator.analysis.tune import Tuned, is_tune, tuned
 from orchestrator.analysis.verdict import Comparison, noise_floor
 from orchestrator.model.experiment import Arm
 from orchestrator.model.result import ArmSummary, Interval, PointResult, PointSummary
@@ -84,7 +84,7 @@ def summarise(
 
 def _tuned(points: Sequence[PointResult], arms: Sequence[Arm], metric: str) -> Tuned | None:
     """What `dynspec tune` answers; None for the arms of any other run."""
-    if [arm.name for arm in arms] != [SPECULATING, PLAIN]:
+    if not is_tune(arms):
         return None
     return tuned(points, arms[0], metric)
 

@@ -22,6 +22,11 @@ SPECULATING, PLAIN = "always-speculate", "always-plain"
 _OF_THE_SAME = "against plain steps of the same server, which has the draft model loaded"
 
 
+def is_tune(arms: Sequence[Arm]) -> bool:
+    """Whether a run with these arms is one of `dynspec tune`."""
+    return [arm.name for arm in arms] == [SPECULATING, PLAIN]
+
+
 @dataclass(frozen=True)
 class Tuned:
     """`evidence.changes`: concurrency -> always speculating / always plain. `invalid`: points left out, and why.

@@ -15,9 +15,8 @@ from orchestrator.cli.screen import event_text
 from orchestrator.errors import DynspecError, UsageError
 from orchestrator.model.experiment import Experiment
 from orchestrator.plain_text import clean
-from orchestrator.records.begun import begun_experiment
+from orchestrator.records.begun import begun_experiment, goes_on_with
 from orchestrator.records.driver import abandoned
-from orchestrator.records.naming import run_word
 from orchestrator.redact import Redactor
 from orchestrator.remote.node import Node
 from orchestrator.report.text import plural
@@ -146,11 +145,12 @@ def _under_way(store: RunStore) -> bool:
 
 
 def _controller_gone(store: RunStore) -> tuple[str, ...]:
-    again = shlex.join(("dynspec", "run", str(from_here(store.folder / LOCK_FILE))))
+    lock = shlex.quote(str(from_here(store.folder / LOCK_FILE)))
+    again = goes_on_with(store).replace("dynspec run EXPERIMENT.yaml", f"dynspec run {lock}")
     return (
         f"dynspec: the run's controller is gone: {store.run_id} ended without an outcome",
         "  unless it was given back since, the node does it itself when the lease ends; the command below, at once",
-        f"  -> go on with: {again} --resume {run_word(store)}",
+        f"  -> go on with: {again}",
     )
 
 

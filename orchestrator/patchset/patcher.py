@@ -6,13 +6,18 @@ import sys
 import traceback
 import types
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import DynspecError, PatchLoadError
 from orchestrator.patchset.patch import Patcher
 
-_MISTAKES = (Exception, SystemExit)  # a patcher that ends Python must not end dynspec without a word
+_MISTAKES = (
+    Exception,
+    SystemExit,
+    GeneratorExit,
+)  # a patcher that ends Python must not end dynspec without a word
 
 
 def load_patcher(path: Path, text: str, name: str) -> Patcher:
@@ -25,9 +30,10 @@ def load_patcher(path: Path, text: str, name: str) -> Patcher:
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses look their module up
     try:
-        exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)
+        with redirect_stdout(sys.stderr):
+            exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)
     except _MISTAKES as error:
-        raise PatchLoadError(f"{path}: does not load: {_words(error)}") from error
+        raise PatchLoadError(f"{path}{_line(error, path)}: does not load: {_words(error)}") from error
     patch = getattr(module, "patch", None)
     if not callable(patch):
         raise PatchLoadError(f"{path}: defines no function patch(path, text)")
@@ -37,7 +43,8 @@ def load_patcher(path: Path, text: str, name: str) -> Patcher:
 def _guarded(file: Path, patch: Callable[[str, str], Any]) -> Patcher:
     def call(path: str, text: str) -> str:
         try:
-            after = patch(path, text)
+            with redirect_stdout(sys.stderr):  # ours may be JSON
+                after = patch(path, text)
         except DynspecError:  # what a patcher is to raise
             raise
         except _MISTAKES as error:

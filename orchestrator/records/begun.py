@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from orchestrator.analysis.tune import is_tune
 from orchestrator.config import Checked, load_begun
 from orchestrator.errors import UsageError
 from orchestrator.model.experiment import Experiment
+from orchestrator.records.naming import run_word
 from orchestrator.store import LOCK_FILE, RunStore, from_here
 
 
@@ -25,6 +27,16 @@ def begun(store: RunStore) -> Checked:
     if not text.strip():
         raise UsageError(f"{path} is empty: without the experiment nothing else in the folder can be read")
     return load_begun(text, name=str(from_here(path)))
+
+
+def goes_on_with(store: RunStore) -> str:
+    """The command that measures what a run that was cut short still lacks; of a damaged folder the usual one."""
+    try:
+        if is_tune(begun_experiment(store).arms):
+            return "dynspec tune EXPERIMENT.yaml (it is repeated as a whole)"
+    except UsageError:
+        pass
+    return f"dynspec run EXPERIMENT.yaml --resume {run_word(store)}"
 
 
 def newer_rules(checked: Checked) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from orchestrator.analysis.summary import unclaimable
 from orchestrator.errors import NothingToClaim, PhaseFailed, Regression, UsageError
 from orchestrator.model.experiment import Experiment, Gate
 from orchestrator.plain_text import clean, os_words
-from orchestrator.records.begun import begun_experiment
+from orchestrator.records.begun import begun_experiment, goes_on_with
 from orchestrator.records.info import is_simulated
 from orchestrator.records.naming import run_word
 from orchestrator.records.summary import Summary, make_summary
@@ -51,7 +51,7 @@ def require_finished(store: RunStore) -> None:
     if state:
         raise NothingToClaim(
             f"gate: {store.run_id} did not come to its end ({state}), so it can neither pass nor be a reference",
-            help=f"dynspec run EXPERIMENT.yaml --resume {run_word(store)}",
+            help=goes_on_with(store),
         )
 
 

@@ -19,10 +19,14 @@ _PRESET = {"preset": "speculation"}
 def deciding_keys(experiment: Experiment) -> dict[Key, Any]:
     """Key path -> value as the file spells it, of what decides the numbers: name, server, arms and sweep.
 
+    How long a server may take to start (`server.ready`) measures nothing.
+
     Arms are complete, so each has what it inherits; those of a preset have no keys of their own.
     """
     found: dict[Key, Any] = {("name",): experiment.name}
-    found |= _section(("server",), SERVER, experiment.server)
+    found |= {
+        key: value for key, value in _section(("server",), SERVER, experiment.server) if key[1] != "ready"
+    }
     if _of_preset(experiment):
         found["arms",] = _PRESET
         for arm in experiment.arms:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orchestrator.analysis.tune import is_tune
 from orchestrator.errors import DoesNotFit, UsageError
 from orchestrator.model.experiment import Experiment
 from orchestrator.plan import Done
-from orchestrator.records.begun import begun_experiment
+from orchestrator.records.begun import begun_experiment, goes_on_with
 from orchestrator.records.kept import Kept, look
 from orchestrator.records.lockfile import stored_lock
 from orchestrator.records.naming import run_word
@@ -65,7 +66,13 @@ def resume(options: RunOptions, experiment: Experiment, redact: Redactor, lock: 
     store = RunStore.open(options.results, options.resume, redact)
     require_writable(store.folder, "make it writable, or copy it and resume the copy by its path")
     lock.take(store.folder)
-    _same(begun_experiment(store), experiment, store)
+    begun = begun_experiment(store)
+    if is_tune(begun.arms):
+        raise UsageError(
+            f"run {store.run_id} is one of dynspec tune: its repetitions belong to one boot",
+            help=goes_on_with(store),
+        )
+    _same(begun, experiment, store)
     kept = look(store)
     if not kept.dropped and _ended_well(store):
         raise UsageError(f"run {store.run_id} is finished", help=f"dynspec report {run_word(store)}")

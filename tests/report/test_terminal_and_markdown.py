@@ -272,6 +272,8 @@ def test_under_an_open_load_a_reader_is_sent_to_the_latencies():
     ):
         assert "OPEN LOAD: requests come at a set rate, so output tok/s is mostly that rate" in text
         assert "compare the latencies (ttft, tpot, e2e)." in text
+    lead = "No verdict from output tokens/s: under an open load it is mostly the rate at which requests come; for"
+    assert answer(shown, replace(INFO, load="open")).startswith(lead)
 
 
 ABOVE = (10, 30, 70)
