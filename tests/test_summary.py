@@ -172,5 +172,12 @@ def test_arms_without_a_common_valid_point_leave_nothing_to_claim():
     assert "eagle3 and baseline have no valid point in common (x)" in unclaimable(summary(invalid=halves))
 
 
+def test_an_arm_that_was_cut_short_has_points_in_common_and_no_whole_boot():
+    reached = [p for p in points(1, 0.005, arms=ARMS[:2]) if p.arm == "baseline" or p.concurrency <= 2]
+    assert unclaimable(summarise(reached, arms=ARMS[:2], asked=SWEEP)) == (
+        "eagle3 and baseline have no boot in common that has all its points, only points at concurrency 1, 2",
+    )
+
+
 def test_one_boot_and_a_few_invalid_points_are_no_fault():
     assert unclaimable(summary(1, invalid={("eagle3", 70): ("admission_limit: 48",)})) == ()

@@ -110,8 +110,22 @@ def unclaimable(summary: Mapping[str, Any]) -> tuple[str, ...]:
     for verdict in summary["verdicts"]:
         if "change" not in verdict:
             pair = f"{verdict['arm']} and {verdict['against']}"
-            reasons.append(f"{pair} have no valid point in common{_causes(summary, verdict)}")
+            reasons.append(f"{pair} have no {_lacking(summary, verdict)}{_causes(summary, verdict)}")
     return tuple(reasons)
+
+
+def _lacking(summary: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
+    """What a pair without a headline does not have: boots without all their points are in none."""
+    common = set.intersection(
+        *(
+            {point["concurrency"] for point in summary["arms"][name]["points"] if point["valid"]}
+            for name in (verdict["arm"], verdict["against"])
+        )
+    )
+    if not common:
+        return "valid point in common"
+    some = ", ".join(map(str, sorted(common)))
+    return f"boot in common that has all its points, only points at concurrency {some}"
 
 
 def _causes(summary: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
