@@ -15,6 +15,7 @@ from orchestrator.records.kept import look
 from orchestrator.records.results import write_reports
 from orchestrator.records.summary import make_summary
 from orchestrator.report import html, terminal
+from orchestrator.runner.collect import collected_files
 from tests.run_folders import write_run
 
 BOOT = "arms/eagle3/boot-1"
@@ -179,6 +180,22 @@ def test_a_whole_folder_has_nothing_to_name_and_the_torn_last_line_of_a_killed_r
     with (run.folder / "events.jsonl").open("a") as events:
         events.write('{"event": "poi')
     assert damage(run, ended=True) == ()
+
+
+def test_events_with_values_of_wrong_types_are_passed_over(run):
+    whole = make_summary(run, begun_experiment(run))
+    wrong = {"arm": [], "boot": "x", "index": "x", "concurrency": {}}
+    right = {"arm": "eagle3", "boot": 1, "index": 0, "concurrency": 1}
+    with (run.folder / "events.jsonl").open("a") as events:
+        for event in ("started", "point", "point_done", "collected", "switched"):
+            for key, value in wrong.items():
+                events.write(
+                    json.dumps({"event": event, "t": "2026-01-01T00:00:00Z", **right, key: value}) + "\n"
+                )
+        events.write('{"event": []}\n{"event": "collected", "file": 3}\n{"event": "point", "arm": null}\n')
+    assert make_summary(run, begun_experiment(run)) == whole
+    write_reports(run, begun_experiment(run), formats=())
+    assert collected_files(run) == frozenset()
 
 
 def test_a_comparison_refuses_a_folder_whose_facts_are_lost(run):

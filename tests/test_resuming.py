@@ -15,12 +15,13 @@ import pytest
 import yaml
 
 from orchestrator.cli import files
-from orchestrator.errors import DoesNotFit, NodeBusy, UsageError
+from orchestrator.errors import DoesNotFit, NodeBusy, NothingToClaim, UsageError
 from orchestrator.load.prompts import digest_of
 from orchestrator.model.experiment import Arm, Experiment, Load, Prompts
 from orchestrator.model.plan import Plan
 from orchestrator.records.begun import begun_experiment
 from orchestrator.records.driver import FILE_NAME, Driver, driver_of
+from orchestrator.records.gating import require_finished
 from orchestrator.records.kept import look
 from orchestrator.records.lockfile import stored_lock
 from orchestrator.records.sameness import changes, experiment_changes
@@ -316,6 +317,11 @@ def test_a_run_of_tune_is_repeated_as_a_whole(run: RunStore) -> None:
     with RunLock() as lock, pytest.raises(UsageError, match="is one of dynspec tune") as refused:
         resume(options, begun_experiment(run), Redactor({}), lock)
     assert refused.value.help == "dynspec tune EXPERIMENT.yaml (it is repeated as a whole)"
+    (run.folder / "outcome.json").unlink(missing_ok=True)
+    (run.folder / f"{POINT}.meta.json").unlink()
+    with pytest.raises(NothingToClaim) as cut_short:
+        require_finished(run)
+    assert cut_short.value.help == refused.value.help
 
 
 def test_of_a_preset_the_keys_that_can_be_written_are_told_once(run: RunStore) -> None:

@@ -94,7 +94,8 @@ def _storing(store: RunStore) -> set[Path]:
     running = [
         event
         for event in events_of(store)
-        if event["event"] == "point" and {"arm", "boot", "index", "concurrency"} <= event.keys()
+        if event["event"] == "point"
+        and all(event.get(key) is not None for key in ("arm", "boot", "index", "concurrency"))
     ]
     return {
         store.folder

@@ -9,6 +9,8 @@ from typing import Any
 
 from orchestrator.store import EVENTS, RunStore
 
+_KINDS = {"event": str, "arm": str, "boot": int, "index": int, "concurrency": int}
+
 
 def events_of(store: RunStore) -> Iterator[dict[str, Any]]:
     path = store.folder / EVENTS
@@ -25,7 +27,9 @@ def events_of(store: RunStore) -> Iterator[dict[str, Any]]:
 
 
 def _whole(event: dict[str, Any]) -> bool:
-    """A start without its boot, in a damaged file, is of no use to anybody."""
+    """A start without its boot, or a boot of a wrong type, in a damaged file, is of no use to anybody."""
+    if any(event.get(key) is not None and type(event[key]) is not kind for key, kind in _KINDS.items()):
+        return False
     return "event" in event and (event["event"] != "started" or {"arm", "boot"} <= event.keys())
 
 

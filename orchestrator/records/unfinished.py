@@ -6,9 +6,9 @@ from collections import Counter
 from typing import Any
 
 from orchestrator.model.result import Outcome, Unfinished
+from orchestrator.records.begun import goes_on_with
 from orchestrator.records.driver import driver_of
 from orchestrator.records.events import events_of
-from orchestrator.records.naming import run_word
 from orchestrator.store import PLAN, RunStore
 
 _ENDED = ("ok", "nothing-to-claim", "regression")  # states of a run that measured everything it planned
@@ -59,7 +59,7 @@ def _lacking(store: RunStore, driver: str) -> Unfinished:
         {arm: boots[arm] for arm in sorted(boots)},
         {arm: lacked[arm] for arm in sorted(lacked)},
         bool(missing & begun),
-        f"dynspec run EXPERIMENT.yaml --resume {run_word(store)}",
+        goes_on_with(store),
     )
 
 

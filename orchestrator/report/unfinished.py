@@ -93,7 +93,7 @@ def _rest(summary: Summary, info: RunInfo) -> str:
     """Why it failed, what is missing, what to do."""
     end = info.unfinished or Unfinished()
     why = info.message.partition("\n")[0].rstrip(". ") if info.state in ("failed", "refused") else ""
-    return "; ".join(part for part in (why, _missing(summary, end), _advice(summary, info, end)) if part)
+    return "; ".join(part for part in (why, _missing(summary, end), _advice(info, end)) if part)
 
 
 def _missing(summary: Summary, end: Unfinished) -> str:
@@ -116,11 +116,9 @@ def _measured(summary: Summary) -> bool:
     return any(arm["points"] for arm in summary["arms"].values())
 
 
-def _advice(summary: Summary, info: RunInfo, end: Unfinished) -> str:
+def _advice(info: RunInfo, end: Unfinished) -> str:
     if end.under_way:
         return ""
     if info.state == "dirty":
         return f"the node is not as it was: put it back first: dynspec restore {info.host}"
-    if summary["tune"]:
-        return "run dynspec tune again" if end.missing else ""
     return f"go on with: {end.resume}" if end.resume and end.missing else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -218,17 +218,6 @@ class Session:
         self.events.emit("planned", boots=len(prepared.plan.boots), points=points)
         self.options.accepted(store)
 
-    def _collecting(self, node: Node, abort: Callable[[], bool]) -> Collecting:
-        return Collecting(
-            node,
-            lambda: connect(self.experiment),
-            self.experiment,
-            self._stored(),
-            self.events,
-            abort,
-            self.start.kept.boots,
-        )
-
     def _stored(self) -> RunStore:
         assert self.store is not None
         return self.store
@@ -276,7 +265,15 @@ class Session:
             """A signal that comes while logs are fetched ends the fetching; one that came earlier does not."""
             return self.gate.first is not None and self.gate.repeats > before
 
-        collecting = self._collecting(self.node, abort)
+        collecting = Collecting(
+            self.node,
+            lambda: connect(self.experiment),
+            self.experiment,
+            self.store,
+            self.events,
+            abort,
+            self.start.kept.boots,
+        )
         try:
             collecting.run(tuple(dict.fromkeys(boot_order(self.store))))
         except OSError as full:

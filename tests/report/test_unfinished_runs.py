@@ -174,12 +174,12 @@ def test_an_arm_that_failed_is_still_the_answer():
 def test_an_interrupted_tune_counts_repetitions_and_is_run_again():
     arms = tuple(replace(ARMS[2], name=name) for name in (SPECULATING, PLAIN))
     boots = {arm.name: 3 for arm in arms}
-    info = RunInfo(state="interrupted", unfinished=Unfinished("", boots, {PLAIN: 2}, True, RESUME))
+    again = "dynspec tune EXPERIMENT.yaml (it is repeated as a whole)"
+    info = RunInfo(state="interrupted", unfinished=Unfinished("", boots, {PLAIN: 2}, True, again))
     shown = measured(lambda p: p.boot == 1, arms, rates=lambda arm, c: rate("baseline", c))
-    assert (
-        "INTERRUPTED: what is said here is of what was measured; 2 of 3 repetitions of always-plain are incomplete or "
-        "missing; run dynspec tune again." in terminal.to_text(shown, info, width=900)
-    )
+    text = terminal.to_text(shown, info, width=900)
+    lacking = "2 of 3 repetitions of always-plain are incomplete or missing"
+    assert f"INTERRUPTED: what is said here is of what was measured; {lacking}; go on with: {again}" in text
 
 
 # -- run folders
