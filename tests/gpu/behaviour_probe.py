@@ -51,6 +51,9 @@ from behaviour_requests import (
 from switch_probe import TIMEOUT_S, call, prompt, stats, wait_ready
 
 BALLAST = 10
+# More than the steps of all requests with penalties, one after the other: under a load that came and went, servers without
+# speculation too counted a token more or less, and for single steps lost all penalties of a request.
+PENALTY_LOAD_TOKENS = 1200
 SETTLE_S = 0.3
 THRESHOLD_KEY = "speculative_disable_batch_threshold"
 
@@ -136,10 +139,14 @@ def _value(logprob: float | None) -> float:
 
 
 class Ballast:
-    """Keeps BALLAST requests decoding while it is entered; the first token of each is awaited."""
+    """Keeps BALLAST requests decoding while it is entered; the first token of each is awaited.
 
-    def __init__(self, probe: Probe) -> None:
+    `tokens`: of each request, 400 and more unless said; with many, none of them ends or begins meanwhile.
+    """
+
+    def __init__(self, probe: Probe, tokens: int | None = None) -> None:
         self.probe = probe
+        self.tokens = tokens
         self.stop = threading.Event()
         self.threads = [threading.Thread(target=self._keep, args=(i,)) for i in range(BALLAST)]
 
@@ -169,7 +176,8 @@ class Ballast:
             if self.stop.is_set():
                 return
             ids = prompt(9000 + 1000 * slot + turn)
-            sampling = {"temperature": 0, "max_new_tokens": 400 + 40 * slot, "ignore_eos": True}
+            tokens = self.tokens or 400 + 40 * slot
+            sampling = {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True}
             try:
                 call(self.probe.port, "POST", "/generate", {"input_ids": ids, "sampling_params": sampling})
             except (OSError, http.client.HTTPException):
@@ -214,12 +222,14 @@ def wait_until(true: Callable[[], bool], limit_s: float) -> bool:
 def plain(probe: Probe, info: dict[str, Any]) -> None:
     with (ballast := Ballast(probe)):
         probe.send(plain_requests(seeded=bool(info.get("enable_deterministic_inference"))))
-        for request in penalty_requests():
-            probe.send([request])
         probe.send(chunked_requests())
         radix(probe)
         abort(probe)
     ballast.check("plain")
+    with (ballast := Ballast(probe, tokens=PENALTY_LOAD_TOKENS)):
+        for request in penalty_requests():
+            probe.send([request])
+    ballast.check("penalty")
 
 
 def radix(probe: Probe) -> None:
