@@ -6,6 +6,7 @@ what was seen while it was measured. Both carry the node's wall clock, so that t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from orchestrator.records.events import events_of
@@ -65,11 +66,19 @@ def first_starts(store: RunStore) -> dict[tuple[str, int], float]:
 
 
 def restarted_boots(store: RunStore, points: Iterable[tuple[tuple[str, int], StoredPoint]]) -> dict[str, int]:
-    """Arm -> how many of its boots have points from before their last start. `points`: with the boot that served."""
+    """Arm -> how many of its boots have points from before their last start. `points`: with the boot that served.
+
+    A shared boot is one of every arm that has points in it: what sets them apart may be the two starts.
+    """
     last = dict(_starts(store))
-    spans = [(boot, load_span(point.meta)) for boot, point in points]
-    early = {boot for boot, span in spans if span is not None and span[1] < last.get(boot, 0.0)}
-    return {arm: sum(1 for name, _ in early if name == arm) for arm in {name for name, _ in early}}
+    served: dict[tuple[str, int], set[str]] = {}
+    early: set[tuple[str, int]] = set()
+    for boot, point in points:
+        served.setdefault(boot, set()).add(point.arm)
+        span = load_span(point.meta)
+        if span is not None and span[1] < last.get(boot, 0.0):
+            early.add(boot)
+    return Counter(arm for boot in early for arm in served[boot])
 
 
 def _starts(store: RunStore) -> Iterable[tuple[tuple[str, int], float]]:
