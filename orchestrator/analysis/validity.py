@@ -36,6 +36,10 @@ class Limits:
     requests_per_slot: int = 2  # closed load; below, ramp and drain are inside the window
     accept_about_one: float = 1.05
     output_gap: float = 0.02  # of token totals between arms
+    node_slower: float = 1.25  # ratio of the load generator's processor time between boots of an arm
+    client_cpu_s: float = 0.1  # with less processor time, or fewer chunks, such a ratio says nothing
+    client_chunks: int = 300
+    boot_speed_gap: float = 0.01  # a boot that is as fast needs no such note
 
 
 @dataclass(frozen=True)

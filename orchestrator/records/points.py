@@ -26,6 +26,7 @@ from orchestrator.analysis.likeness import (
 from orchestrator.analysis.roles import roles
 from orchestrator.analysis.stepping import SHARE, TRANSITIONS, unstepped
 from orchestrator.analysis.validity import Evidence, Finding, GpuWindow, judge, judged
+from orchestrator.analysis.witness import ClientWork, across_boots, client_work
 from orchestrator.load.point import read_records
 from orchestrator.metrics import PointMetrics, point_metrics, share_above
 from orchestrator.model.experiment import Arm, Experiment, Sweep
@@ -93,6 +94,7 @@ class _Reader:
         self.baseline = roles(experiment.arms).baseline
         self.workers = _expected_workers(store)
         self.found: list[tuple[PointResult, Evidence, tuple[Finding, ...]]] = []
+        self.works: list[ClientWork | None] = []  # of each point in `found`
         self.outputs: dict[str, dict[int, dict[tuple[int, int], str]]] = {}
         self.servers: dict[tuple[str, int], dict[str, Any]] = {}
         self.served: list[tuple[tuple[str, int], StoredPoint]] = []  # with the boot that served it
@@ -138,6 +140,7 @@ class _Reader:
         if (unsteady := health_finding(meta.get(HEALTH_KEY))) is not None:
             notes = (*notes, unsteady)
         self.found.append((point, evidence, notes))
+        self.works.append(self.work(meta, point.ok))
 
     def numbers(
         self, stored: StoredPoint, outputs: dict[tuple[int, int], str]
@@ -171,6 +174,12 @@ class _Reader:
             self.samples = GpuSamples(path, self.gpus)
         return self.samples.window(*span)
 
+    def work(self, meta: Mapping[str, Any], ok: int) -> ClientWork | None:
+        """What the load generator says of the node's processors. A simulated engine's speed is no node's."""
+        if self.sweep.load_from != "node" or meta.get("simulated"):
+            return None
+        return client_work(client_summary(meta.get("load") or {}), ok)
+
     def judged(self) -> ReadPoints:
         boots = {(point.arm, point.boot) for point, _, _ in self.found}
         shared = {boot: self._of_boot(*boot) for boot in boots}
@@ -189,7 +198,7 @@ class _Reader:
                 f"{some} of it went on after an interruption: points of two server starts"
             ] = None
         return ReadPoints(
-            tuple(across_arms(points, self.baseline)),
+            tuple(across_boots(across_arms(points, self.baseline), self.works)),
             {arm: list(found.values()) for arm, found in self.outputs.items()},
             {arm: tuple(texts) for arm, texts in notes.items()},
         )

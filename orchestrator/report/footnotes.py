@@ -96,11 +96,15 @@ def _everywhere(summary: Summary, kind: _Kind) -> bool:
 
 
 def _told(kind: _Kind) -> str:
-    """With its boots where it is of one point; else with how many measurements it is of."""
+    """With its boots where they are the same at all its points; else with how many measurements it is of."""
     text, first = _merged(kind), kind.places[0]
+    boots = sorted({boot for place in kind.places for boot in place.boots})
+    named = f"boot {', '.join(map(str, boots))}"
     if kind.points == 1:
-        boots = sorted({boot for place in kind.places for boot in place.boots})
-        return text if len(boots) == first.all_boots else f"{text} (boot {', '.join(map(str, boots))})"
+        return text if len(boots) == first.all_boots else f"{text} ({named})"
+    same = {place.boots for place in kind.places} == {tuple(boots)}
+    if same and len(kind.arms) == 1 and len(boots) < first.all_boots:
+        return f"{text} ({named}, {kind.points} points)"
     count = len({(place.arm, place.index, boot) for place in kind.places for boot in place.boots})
     return f"{text} ({plural(count, 'measurement')} at {kind.points} points)"
 
