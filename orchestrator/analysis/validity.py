@@ -37,7 +37,7 @@ class Limits:
     accept_about_one: float = 1.05
     output_gap: float = 0.02  # of token totals between arms
     node_slower: float = 1.25  # ratio of the load generator's processor time between boots of an arm
-    client_cpu_s: float = 0.1  # with less processor time, or fewer chunks, such a ratio says nothing
+    client_cpu_s: float = 0.05  # with less processor time, or fewer chunks, such a ratio says nothing
     client_chunks: int = 300
     boot_speed_gap: float = 0.01  # a boot that is as fast needs no such note
 

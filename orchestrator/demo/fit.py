@@ -4,7 +4,7 @@ A closed loop of equal requests runs in rounds: the prompts are prefilled, then 
 full. The time per output token tells the decode step; what is left of a round is its prefill. A round has two prefills:
 the first request to arrive goes alone, the others have gathered behind it.
 
-    python -m orchestrator.demo.fit RUN_FOLDER --plain none --speculative static --idle always-plain > timing.json
+    python -m orchestrator.demo.fit RUN --plain none --speculative static --idle TAX_RUN always-plain > timing.json
 """
 
 from __future__ import annotations
@@ -68,14 +68,10 @@ def fit(
     speculative: Sequence[Measured],
     timing: Timing,
     *,
-    idle: Sequence[Measured] = (),
     draft: tuple[int, int] = (3, 4),
     source: str = "",
 ) -> Timing:
-    """`timing` with the figures of these points. `draft`: steps and draft tokens that they were measured with.
-
-    `idle`: a server that could speculate and never did, at concurrencies of `plain`.
-    """
+    """`timing` with the figures of these points. `draft`: steps and draft tokens that they were measured with."""
     parameters: dict[str, Any] = copy.deepcopy(dict(timing.parameters))
     for mode, points in (("plain", plain), ("speculative", speculative)):
         if points:
@@ -88,11 +84,20 @@ def fit(
     launch_ms, token_us = fit_prefill([*plain, *speculative])
     parameters["prefill_ms"] = {"source": source, "value": round(launch_ms, 2)}
     parameters["prefill_token_us"] = {"source": source, "value": round(token_us, 2)}
+    return Timing(parameters)
+
+
+def fit_idle(plain: Sequence[Measured], idle: Sequence[Measured], timing: Timing, source: str = "") -> Timing:
+    """`timing` with what speculation costs a server that could and never does (`idle`), beside one that cannot.
+
+    Both of one run: the mean over the concurrencies that they share. UsageError where they share none.
+    """
     by_load = {point.concurrency: point.step_ms for point in plain}
     ratios = [point.step_ms / by_load[point.concurrency] for point in idle if point.concurrency in by_load]
-    if ratios:
-        parameters["fallback_factor"] = {"source": source, "value": round(mean(ratios), 3)}
-    return Timing(parameters)
+    if not ratios:
+        raise UsageError("the arm that never speculates and the one without speculation share no valid point")
+    factor = {"source": source, "value": round(mean(ratios), 3)}
+    return Timing({**timing.parameters, "fallback_factor": factor})
 
 
 def fit_prefill(points: Sequence[Measured]) -> tuple[float, float]:
@@ -148,7 +153,12 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("run", type=Path, help="a run folder")
     parser.add_argument("--plain", required=True, help="the arm without speculation")
     parser.add_argument("--speculative", required=True, help="the arm that always speculates")
-    parser.add_argument("--idle", help="the arm that could speculate and never does")
+    parser.add_argument(
+        "--idle",
+        nargs=2,
+        metavar=("RUN", "ARM"),
+        help="a run with the arm without speculation and one that could speculate and never does",
+    )
     parser.add_argument("--steps", type=int, default=3, help="draft steps of the speculating arm (3)")
     parser.add_argument("--draft-tokens", type=int, default=4, help="its draft tokens (4)")
     parser.add_argument("--source", help="what the figures come from, for the file; else the name of the run")
@@ -158,10 +168,12 @@ def main(words: Sequence[str]) -> int:
         plain,
         speculative,
         Timing.load(),
-        idle=read_points(chosen.run, chosen.idle) if chosen.idle else (),
         draft=(chosen.steps, chosen.draft_tokens),
         source=chosen.source or f"run {chosen.run.name}",
     )
+    if chosen.idle:
+        run, arm = Path(chosen.idle[0]), chosen.idle[1]
+        fitted = fit_idle(read_points(run, chosen.plain), read_points(run, arm), fitted, f"run {run.name}")
     json.dump(fitted.parameters, sys.stdout, indent=2)
     print()
     return 0

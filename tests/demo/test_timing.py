@@ -23,11 +23,13 @@ from orchestrator.demo.engine.timing import (
     Timing,
     interpolate,
 )
-from orchestrator.demo.fit import Measured, fit, fit_prefill, predicted_tps, read_points
+from orchestrator.demo.fit import Measured, fit, fit_idle, fit_prefill, predicted_tps, read_points
 from orchestrator.demo.fit import main as fit_main
 from orchestrator.errors import UsageError
 
-REAL = Path(__file__).resolve().parents[2] / "results" / "examples" / "h200-timing-0.5.11"
+EXAMPLES = Path(__file__).resolve().parents[2] / "results" / "examples"
+REAL = EXAMPLES / "h200-timing-0.5.11"
+TAX = EXAMPLES / "h200-tax-0.5.11"
 SHAPE = DraftShape(steps=3, topk=1, draft_tokens=4, worker="v2")
 ARMS = {"none": None, "static": SHAPE}
 FITTED = (1, 4, 16, 64)
@@ -89,12 +91,15 @@ def test_one_size_of_prefill_is_all_launch() -> None:
 def test_a_server_that_could_speculate_and_does_not_gives_the_fallback_factor() -> None:
     plain = [made(c, Timing.load()) for c in (1, 16)]
     idle = [replace(point, tpot_s=point.tpot_s * 1.25) for point in plain]
-    fitted = fit(plain, [], Timing.load(), idle=idle)
-    assert fitted.plain_ms(16, speculation_loaded=True) == pytest.approx(1.25 * fitted.plain_ms(16))
+    fitted = fit_idle(plain, idle, Timing.load())
+    assert fitted.plain_ms(16, speculation_loaded=True) == pytest.approx(1.25 * Timing.load().plain_ms(16))
+    with pytest.raises(UsageError, match="share no valid point"):
+        fit_idle(plain, [made(2, Timing.load())], Timing.load())
 
 
 def test_the_figures_are_what_the_command_makes_of_the_real_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert fit_main([str(REAL), "--plain", "none", "--speculative", "static", "--idle", "always-plain"]) == 0
+    arms = ["--plain", "none", "--speculative", "static", "--idle", str(TAX), "always-plain"]
+    assert fit_main([str(REAL), *arms]) == 0
     made_anew, kept = json.loads(capsys.readouterr().out), json.loads(DEFAULT_FILE.read_text())
     for mode in ("plain", "speculative"):
         assert made_anew["step_ms"][mode]["points"] == kept["step_ms"][mode]["points"]
@@ -103,7 +108,7 @@ def test_the_figures_are_what_the_command_makes_of_the_real_run(capsys: pytest.C
 
 
 def test_an_arm_that_the_run_lacks_is_named() -> None:
-    with pytest.raises(UsageError, match=r"no arm eagle3; there are none, static, dynamic, always-plain"):
+    with pytest.raises(UsageError, match=r"no arm eagle3; there are none, static, dynamic"):
         read_points(REAL, "eagle3")
 
 
@@ -122,7 +127,7 @@ def test_speculation_wins_at_low_load_and_loses_at_high_load() -> None:
     assert gain[1] > 1.2
     assert gain[8] > 1.1
     assert gain[32] < 0.9
-    assert gain[64] < 0.6
+    assert gain[64] < 0.7
 
 
 def test_more_draft_tokens_and_the_worker_without_overlap_cost_time() -> None:

@@ -51,8 +51,8 @@ from behaviour_requests import (
 from switch_probe import TIMEOUT_S, call, prompt, stats, wait_ready
 
 BALLAST = 10
-# More than the steps of all requests with penalties, one after the other: under a load that came and went, servers without
-# speculation too counted a token more or less, and for single steps lost all penalties of a request.
+# More than the steps of all requests with penalties: a prefill of another request would make SGLang miss a token in its
+# counts (penalties.py), whether it speculates or not.
 PENALTY_LOAD_TOKENS = 1200
 SETTLE_S = 0.3
 THRESHOLD_KEY = "speculative_disable_batch_threshold"

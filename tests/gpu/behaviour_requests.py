@@ -62,9 +62,7 @@ def plain_requests(seeded: bool) -> list[Request]:
 
 
 def penalty_requests() -> list[Request]:
-    """To be sent one by one: SGLang counts the last token of the prompt as the first one of the output, or does not,
-    by whether another prefill batch came between the prefill of a request and its first decode step.
-    """
+    """To be sent one by one: what SGLang counts for a penalty depends on the prefills of others (penalties.py)."""
     return [
         *_option("frequency penalty", frequency_penalty=2.0),
         *_option("presence penalty", presence_penalty=2.0),
