@@ -8,7 +8,7 @@
 | 3 | refused: node busy or locked by a live holder; nothing touched |
 | 4 | refused: node, SGLang tree, patch, smoke or arguments do not fit; nothing touched |
 | 5 | gate: a regression outside the noise |
-| 6 | measured, but nothing can be claimed: invalid points, or gate inconclusive |
+| 6 | measured, but nothing can be claimed: invalid points, gate inconclusive, or a part of the run is still to do |
 | 70 | node still dirty: the last line of output is the `dynspec restore NODE` to run |
 | 129 / 130 / 143 | interrupted by SIGHUP (the terminal was closed) / SIGINT / SIGTERM, node as it was found |
 """
@@ -119,6 +119,10 @@ class NothingToClaim(DynspecError):
     """Measured, but no claim can be made from it."""
 
     exit_code = 6
+
+
+class PartLeft(NothingToClaim):
+    """A part of a run measured what it was asked to, and the run has more to do."""
 
 
 class NodeDirty(DynspecError):

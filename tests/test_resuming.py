@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,15 +19,18 @@ from orchestrator.cli import files
 from orchestrator.errors import DoesNotFit, NodeBusy, NothingToClaim, UsageError
 from orchestrator.load.prompts import digest_of
 from orchestrator.model.experiment import Arm, Experiment, Load, Prompts
-from orchestrator.model.plan import Plan
+from orchestrator.model.plan import Plan, RunPoint
 from orchestrator.records.begun import begun_experiment
 from orchestrator.records.driver import FILE_NAME, Driver, driver_of
 from orchestrator.records.gating import require_finished
 from orchestrator.records.kept import look
-from orchestrator.records.lockfile import stored_lock
+from orchestrator.records.lockfile import joined, stored_lock
 from orchestrator.records.sameness import changes, experiment_changes
 from orchestrator.records.served import stored_plan
+from orchestrator.records.summary import make_summary
 from orchestrator.redact import Redactor
+from orchestrator.runner.events import Events
+from orchestrator.runner.finish import Ending, Finished
 from orchestrator.runner.options import RunOptions
 from orchestrator.runner.resume import Resumed, resume
 from orchestrator.runner.runlock import RunLock
@@ -45,9 +49,9 @@ def run(tmp_path: Path) -> RunStore:
     return write_run(tmp_path, RUN, boots=1, arms=("baseline", "eagle3"))
 
 
-def _gone_on_with(run: RunStore, lock: RunLock | None = None) -> Resumed:
-    options = RunOptions(results=run.folder.parent, resume=run.run_id)
-    with lock or RunLock() as held:
+def _gone_on_with(run: RunStore, *arms: str) -> Resumed:
+    options = RunOptions(results=run.folder.parent, resume=run.run_id, arms=arms)
+    with RunLock() as held:
         return resume(options, begun_experiment(run), Redactor({}), held)
 
 
@@ -368,6 +372,79 @@ def test_prompts_are_told_apart_by_what_they_hold(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(UsageError, match=r"cannot read .*prompts\.jsonl"):
         digest_of(named, tmp_path)
+
+
+# -- with which arms
+
+
+def test_a_part_with_fewer_arms_leaves_the_rest_of_the_run_to_do(run: RunStore) -> None:
+    for path in run.folder.glob("arms/baseline/boot-1/point-02-*"):
+        path.unlink()
+    part = _gone_on_with(run, "eagle3")
+    assert part.left == (RunPoint("baseline", 1, 2, 16),)
+    assert list(part.lines())[-2:] == [
+        "arms to go on with: eagle3",
+        "left to do after this: 1 boot of baseline",
+    ]
+    plan = Plan((), (), (), {}, (), None, arms=(Arm("eagle3", {}, {}),))
+    run.write_json("plan.json", {"plan": stored_plan(plan, run, part.left)})
+    found = _ended(run, part)
+    assert (found.outcome.exit_code, found.outcome.state) == (6, "partial")
+    assert found.error is not None
+    assert found.error.message == "the chosen arms are measured, and 1 boot of baseline is still to do"
+    assert found.error.help == f"dynspec run EXPERIMENT.yaml --resume {run.folder}"
+    assert found.info is not None
+    assert found.info.unfinished is not None
+    assert found.info.unfinished.missing == {"baseline": 1}
+    with pytest.raises(NothingToClaim, match=r"did not come to its end \(partial\)"):
+        require_finished(run)
+    assert _gone_on_with(run).left == _gone_on_with(run, "baseline", "eagle3").left == ()
+
+
+def _ended(run: RunStore, part: Resumed) -> Finished:
+    events = Events((), Redactor({}))
+    events.attach(run)
+    return Ending(begun_experiment(run), run, events, "2026-01-01T00:00:00Z", True, left=part.left).finish(
+        None, None
+    )
+
+
+def test_an_arm_that_a_part_leaves_alone_and_that_was_never_measured_is_missed(run: RunStore) -> None:
+    shutil.rmtree(run.folder / "arms/baseline")
+    part = _gone_on_with(run, "eagle3")
+    plan = Plan((), (), (), {}, (), None, arms=(Arm("eagle3", {}, {}),))
+    run.write_json("plan.json", {"plan": stored_plan(plan, run, part.left)})
+    assert make_summary(run, begun_experiment(run))["arms"]["baseline"]["points"] == []
+
+
+def test_without_a_choice_a_run_goes_on_with_the_arms_that_it_began_with(run: RunStore) -> None:
+    assert [arm.name for arm in begun_experiment(run).arms] == ["baseline", "eagle3", "dynamic"]
+    assert _gone_on_with(run).arms == ("baseline", "eagle3")
+    (run.folder / "plan.json").write_text("{")
+    assert _gone_on_with(run).arms == ()  # all: nothing else is known
+    path = run.folder / "experiment.lock.yaml"
+    path.write_text(f"{path.read_text()}\nlock: {{arms: {{eagle3: {{}}}}}}\n")
+    assert _gone_on_with(run).arms == ("eagle3",)
+
+
+def test_arms_of_one_server_go_on_together(tmp_path: Path) -> None:
+    run = write_run(tmp_path, RUN, boots=1, arms=("baseline", "dynamic"))
+    path = run.folder / "experiment.lock.yaml"
+    arms = path.read_text().partition("sweep:")[0]
+    four = "  four: {extends: dynamic, args: {speculative-disable-batch-threshold: 4}}"
+    path.write_text(f"{arms}{four}\nsweep: {{concurrency: [1, 4, 16], share_boot: true, repeats: 1}}\n")
+    shared = {"arm": "dynamic", "boot": 1, "shares": ["dynamic", "four"]}
+    run.write_json("plan.json", {"plan": {"boots": [{"arm": "baseline", "boot": 1}, shared]}})
+    with pytest.raises(UsageError, match="dynamic and four share boots in run ") as refused:
+        _gone_on_with(run, "baseline", "four")
+    assert refused.value.help == "add --arm dynamic, or leave --arm away"
+    assert {point.arm for point in _gone_on_with(run, "baseline").left} == {"four"}
+    assert _gone_on_with(run, "dynamic", "four").left == ()
+
+
+def test_what_arms_were_measured_on_is_kept_where_a_part_leaves_them_alone() -> None:
+    now = _with(("arms",), {"baseline": {"args": {}}}) | {"files": {}, "kernel": "6.8"}
+    assert joined(LOCK, now) == LOCK | {"kernel": "6.8", "arms": {**LOCK["arms"], **now["arms"]}}
 
 
 # -- who may go on with it

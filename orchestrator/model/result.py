@@ -141,12 +141,16 @@ class RunInfo:
     ] = ()  # files of the run folder that are lost, each with what is unknown without it
 
 
+ENDED = ("ok", "nothing-to-claim", "regression")  # states of a run that measured everything it planned
+PARTIAL = "partial"  # of one that measured what it was to this time, and has more to do
+
+
 @dataclass(frozen=True)
 class Outcome:
     """Written last, as outcome.json: without it the run is unfinished."""
 
     exit_code: int
-    state: str  # "ok", "failed", "interrupted", "refused", "dirty", "nothing-to-claim"
+    state: str  # "ok", "failed", "interrupted", "refused", "dirty", PARTIAL or one of ENDED
     message: str
     node_restored: bool
     started_utc: str

@@ -9,6 +9,7 @@ from orchestrator.plan.arms import FittedArms, NoArmServed, PatchRules, fit_arms
 from orchestrator.plan.build import Done, build_plan
 from orchestrator.plan.fit import held, refuse_locked
 from orchestrator.plan.render import render_plan
+from orchestrator.plan.sharing import share_boots
 
 __all__ = [
     "Done",
@@ -21,4 +22,5 @@ __all__ = [
     "leave_out",
     "refuse_locked",
     "render_plan",
+    "share_boots",
 ]

@@ -10,6 +10,7 @@ from orchestrator.analysis.setups import Difference, Setup, differences, setup_o
 from orchestrator.analysis.summary import unclaimable
 from orchestrator.errors import NothingToClaim, PhaseFailed, Regression, UsageError
 from orchestrator.model.experiment import Experiment, Gate
+from orchestrator.model.result import PARTIAL
 from orchestrator.plain_text import clean, os_words
 from orchestrator.records.begun import begun_experiment, goes_on_with
 from orchestrator.records.info import is_simulated
@@ -75,7 +76,8 @@ def _refuse_itself(other: RunStore, against: str, run_id: str) -> None:
 def cut_short(store: RunStore) -> str:
     """How a run ended that did not come to its end; empty for one that did."""
     outcome = store.section_left(OUTCOME, "outcome")
-    if outcome.get("exit_code") in (0, Regression.exit_code, NothingToClaim.exit_code):
+    whole = outcome.get("exit_code") in (0, Regression.exit_code, NothingToClaim.exit_code)
+    if whole and outcome.get("state") != PARTIAL:
         return ""
     driver = under_way(store)
     return outcome.get("state") or (f"it is under way, {driver}" if driver else "it has no outcome")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -57,6 +58,12 @@ def lock_of(facts: Facts, plan: Plan, prompts_sha256: str) -> dict[str, Any]:
     }
     as_stored: dict[str, Any] = json.loads(json.dumps(plain(lock)))  # YAML reads back no tuples
     return as_stored
+
+
+def joined(begun: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """What this part of a run is measured on, and what an earlier one said of arms that this part leaves alone."""
+    by_name = [key for key in ("files", "patch_sets", "arms") if isinstance(begun.get(key), dict)]
+    return {**now, **{key: {**begun[key], **now[key]} for key in by_name}}
 
 
 def _source(tree: Tree) -> dict[str, Any]:

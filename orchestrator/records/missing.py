@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from orchestrator.model.result import ENDED
 from orchestrator.records.events import events_of
 from orchestrator.report.text import plural
 from orchestrator.store import META, OUTCOME, PLAN, RECORDS, RunStore
 
-_ENDED = ("ok", "nothing-to-claim")  # states of a run that measured everything it planned
 Written = dict[Path, dict[str, None]]  # folder of a boot, below the run's -> stems of its points
 
 
@@ -66,7 +66,7 @@ def _written(store: RunStore) -> Written:
 
 
 def _planned(store: RunStore) -> Written:
-    if store.section_left(OUTCOME, "outcome").get("state") not in _ENDED:
+    if store.section_left(OUTCOME, "outcome").get("state") not in ENDED:
         return {}
     boots = store.section_left(PLAN, "plan").get("boots") or ()
     return {Path(store.boot_path(item["arm"], item["boot"], "x")).parent: {} for item in boots}

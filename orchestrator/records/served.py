@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.errors import UsageError
 from orchestrator.model.experiment import Arm, Experiment
-from orchestrator.model.plan import Plan
+from orchestrator.model.plan import Plan, RunPoint
 from orchestrator.model.result import PointResult
 from orchestrator.store import PLAN, RunStore, plain
 
 SHARED_KEY = "shared_boot"  # in the meta file of a point
+LEFT_KEY = "left"  # in plan.json: points that a part of a run leaves to a later one
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,14 @@ def served_arms(plan: Mapping[str, Any], experiment: Experiment) -> tuple[Arm, .
     )
 
 
-def stored_plan(plan: Plan, store: RunStore) -> dict[str, Any]:
-    """For plan.json. Arms of an earlier part of the run that this part leaves alone stay as they were served.
+def stored_plan(plan: Plan, store: RunStore, left: Iterable[RunPoint] = ()) -> dict[str, Any]:
+    """For plan.json. Arms of an earlier part of the run that this part leaves alone stay as they were served, and
+    what is `left` of them stays to do.
 
     One that cannot be read is replaced: what it said of the arms of this part is said anew.
     """
     new: dict[str, Any] = plain(plan)
+    new[LEFT_KEY] = plain(tuple(left))
     try:
         old = store.read_json(PLAN).get("plan")
     except UsageError:
@@ -55,6 +58,15 @@ def stored_plan(plan: Plan, store: RunStore) -> dict[str, Any]:
     here = {arm["name"] for arm in new["arms"]}
     new["arms"] = [*new["arms"], *(arm for arm in old.get("arms") or () if arm["name"] not in here)]
     return new
+
+
+def planned_arms(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Of plan.json: the arms of its boots, and of what is left to a later part; some more than once."""
+    for boot in plan.get("boots") or ():
+        yield boot["arm"]
+        yield from boot.get("shares") or ()
+    for point in plan.get(LEFT_KEY) or ():
+        yield point["arm"]
 
 
 def _arg(value: Any) -> Any:

@@ -16,7 +16,7 @@ from orchestrator.records.boots import logged
 from orchestrator.records.events import measuring_order
 from orchestrator.records.points import measured_arms, read_points
 from orchestrator.records.restarts import first_starts
-from orchestrator.records.served import home_of, served_arms, shared_arms
+from orchestrator.records.served import home_of, planned_arms, served_arms, shared_arms
 from orchestrator.records.spans import load_span
 from orchestrator.records.stepping import stepping_of
 from orchestrator.store import PLAN, RunStore
@@ -28,14 +28,13 @@ def make_summary(store: RunStore, experiment: Experiment) -> Summary:
     """summary.json as a value, from every finished point."""
     read = read_points(store, experiment)
     plan = store.section_left(PLAN, "plan")
-    planned = [arm for boot in plan.get("boots") or () for arm in (boot["arm"], *(boot.get("shares") or ()))]
     logs = {(arm, boot): trace for arm, boot, trace in logged(store)}
     points = natively_plain(read.points, _native_thresholds(plan, experiment), logs)
     if experiment.sweep.load.kind == "closed":
         points = with_queueing(points, _loads(store, logs))
     return summarise(
         points,
-        arms=measured_arms(experiment, read.points, planned),
+        arms=measured_arms(experiment, read.points, planned_arms(plan)),
         boot_order=measuring_order(store),
         shared=shared_arms(read.points),
         arm_notes=read.arm_notes,

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from orchestrator.model.result import Outcome, Unfinished
+from orchestrator.model.result import ENDED, Outcome, Unfinished
 from orchestrator.records.begun import goes_on_with
 from orchestrator.records.driver import driver_of
 from orchestrator.records.events import events_of
+from orchestrator.records.served import LEFT_KEY
 from orchestrator.store import PLAN, RunStore
 
-_ENDED = ("ok", "nothing-to-claim", "regression")  # states of a run that measured everything it planned
 _ANY = -1  # position in the sweep, of a plan that names boots alone
 
 
 def unfinished(store: RunStore, ended: Outcome | None) -> Unfinished | None:
     """`ended`: how the run ended, where that is known. None for a run that came to its end, or whose end is lost."""
     if ended is not None:
-        return None if ended.state in _ENDED else _lacking(store, "")
+        return None if ended.state in ENDED else _lacking(store, "")
     if store.finished or outcome_lost(store):
         return None
     return _lacking(store, under_way(store))
@@ -64,9 +64,9 @@ def _lacking(store: RunStore, driver: str) -> Unfinished:
 
 
 def _planned(plan: dict[str, Any]) -> set[tuple[str, int, int]]:
-    """(arm, boot, position in the sweep). A resumed run plans what it had not measured yet."""
-    steps = [step.get("do") or {} for step in plan.get("steps") or ()]
-    points = {(do["arm"], do["boot"], do["index"]) for do in steps if do.get("type") == "RunPoint"}
+    """(arm, boot, position in the sweep). A resumed run plans what it had not measured yet, or leaves it."""
+    deeds = [*(step.get("do") or {} for step in plan.get("steps") or ()), *(plan.get(LEFT_KEY) or ())]
+    points = {(do["arm"], do["boot"], do["index"]) for do in deeds if do.get("type") == "RunPoint"}
     boots = plan.get("boots") or ()
     return points or {
         (arm, boot["boot"], _ANY) for boot in boots for arm in boot.get("shares") or (boot["arm"],)

@@ -11,14 +11,17 @@ from orchestrator.errors import (
     EndedElsewhere,
     NodeDirty,
     NothingToClaim,
+    PartLeft,
     PhaseFailed,
     Regression,
 )
 from orchestrator.model.experiment import Experiment
-from orchestrator.model.result import Outcome, RunInfo
+from orchestrator.model.plan import RunPoint
+from orchestrator.model.result import PARTIAL, Outcome, RunInfo
 from orchestrator.plain_text import os_words
 from orchestrator.records.events import boot_order
 from orchestrator.records.gating import pointer_problem
+from orchestrator.records.parts import part_left
 from orchestrator.records.results import conclude, keep_as_good, write_reports
 from orchestrator.remote.replies import Recovered
 from orchestrator.runner.events import Events
@@ -41,7 +44,8 @@ class Finished:
 @dataclass(frozen=True)
 class Ending:
     """How the measuring ended. `touched`: this run changed something on the node beyond our own folders.
-    `recovered`: dead runs whose leftovers the node put back for it.
+    `recovered`: dead runs whose leftovers the node put back for it. `left`: points that it was not to measure and that
+    the run still lacks.
     """
 
     experiment: Experiment
@@ -50,9 +54,12 @@ class Ending:
     started_utc: str
     touched: bool
     recovered: tuple[Recovered, ...] = ()
+    left: tuple[RunPoint, ...] = ()
 
     def finish(self, error: DynspecError | None, signum: int | None) -> Finished:
         """Reports and outcome. A report that cannot be made costs neither the records nor the outcome."""
+        if error is None and signum is None and self.left and self.store is not None:
+            error = part_left(self.store, self.left)
         if self.store is None or not any(boot_order(self.store)):
             return self._without_summary(error, signum)
         try:
@@ -141,6 +148,8 @@ def verdict(error: DynspecError | None, signum: int | None, touched: bool) -> tu
         return error.exit_code, "interrupted"
     if error is None:
         return 0, "ok"
+    if isinstance(error, PartLeft):
+        return error.exit_code, PARTIAL
     if isinstance(error, NothingToClaim | Regression):
         return error.exit_code, "regression" if isinstance(error, Regression) else "nothing-to-claim"
     if error.exit_code in (3, 4) and touched:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis.tune import is_tune
 from orchestrator.errors import DoesNotFit, UsageError
 from orchestrator.model.experiment import Experiment
+from orchestrator.model.plan import RunPoint
 from orchestrator.plan import Done
 from orchestrator.records.begun import begun_experiment, goes_on_with
 from orchestrator.records.kept import Kept, look
-from orchestrator.records.lockfile import stored_lock
+from orchestrator.records.lockfile import joined, stored_lock
 from orchestrator.records.naming import run_word
+from orchestrator.records.parts import arms_to_go_on_with, left_points, left_words
 from orchestrator.records.sameness import changes, experiment_changes
 from orchestrator.redact import Redactor
 from orchestrator.runner.options import RunOptions
@@ -24,16 +25,33 @@ from orchestrator.store import LOCK_FILE, OUTCOME, RunStore, from_here, new_run_
 
 @dataclass(frozen=True)
 class Resumed:
-    """Where a run starts: a new id, or an old folder, what is kept of it and what it was measured on."""
+    """Where a run starts: a new id, or an old folder, what is kept of it and what it was measured on.
+
+    `arms`: those to measure (empty: all). `left`: points of others, which the run began with.
+    """
 
     run_id: str
     store: RunStore | None = None
     kept: Kept = field(default_factory=Kept)
     begun: Mapping[str, Any] = field(default_factory=dict)
+    arms: tuple[str, ...] = ()
+    left: tuple[RunPoint, ...] = ()
 
     @property
     def done(self) -> Done:
         return self.kept.done
+
+    def lines(self) -> Iterator[str]:
+        """For people, of a run that is gone on with."""
+        yield from self.kept.lines()
+        if self.arms:
+            yield f"arms to go on with: {', '.join(self.arms)}"
+        if self.left:
+            yield f"left to do after this: {left_words(self.left)}"
+
+    def lock(self, now: Mapping[str, Any]) -> dict[str, Any]:
+        """What the points of the whole run are measured on, for a later part."""
+        return joined(self.begun, now) if self.kept.points else dict(now)
 
     def check(self, lock: Mapping[str, Any]) -> tuple[str, ...]:
         """What is different and does not count. Raises DoesNotFit where kept and new points must not be mixed."""
@@ -51,16 +69,17 @@ class Resumed:
         return tuple(f"not as in the first part: {text}" for text in found.told)
 
 
-def fresh(experiment: Experiment, results: Path) -> Resumed:
-    """Raises UsageError where `results` cannot keep a run folder."""
-    require_writable(results, "name another folder with --results")
-    return Resumed(new_run_id(experiment.name))
+def fresh(options: RunOptions, experiment: Experiment) -> Resumed:
+    """Raises UsageError where the results folder cannot keep a run folder."""
+    require_writable(options.results, "name another folder with --results")
+    return Resumed(new_run_id(experiment.name), arms=options.arms)
 
 
 def resume(options: RunOptions, experiment: Experiment, redact: Redactor, lock: RunLock) -> Resumed:
     """Goes on in the run's own folder.
 
-    Raises UsageError for an unknown or unwritable run, NodeBusy for one under way, DoesNotFit for another experiment's.
+    Raises UsageError for an unknown or unwritable run and for arms that cannot go on alone, NodeBusy for one under way,
+    DoesNotFit for another experiment's.
     """
     assert options.resume is not None
     store = RunStore.open(options.results, options.resume, redact)
@@ -76,7 +95,9 @@ def resume(options: RunOptions, experiment: Experiment, redact: Redactor, lock: 
     kept = look(store)
     if not kept.dropped and _ended_well(store):
         raise UsageError(f"run {store.run_id} is finished", help=f"dynspec report {run_word(store)}")
-    return Resumed(store.run_id, store, kept, stored_lock(store))
+    arms = arms_to_go_on_with(store, experiment, options.arms)
+    left = left_points(store, experiment, arms, kept.done)
+    return Resumed(store.run_id, store, kept, stored_lock(store), arms, left)
 
 
 def _ended_well(store: RunStore) -> bool:

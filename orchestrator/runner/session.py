@@ -59,7 +59,7 @@ def run_experiment(
         start = (
             resume(options, checked.experiment, redact, lock)
             if options.resume is not None
-            else fresh(checked.experiment, options.results)
+            else fresh(options, checked.experiment)
         )
         results = options.results if start.store is None else start.store.folder.parent
         require_reference(results, checked.experiment, start.run_id)
@@ -133,7 +133,15 @@ class Session:
         if error is not None:
             self._redact(error)
         recovered = self.taking.recovered if self.taking is not None else ()
-        ending = Ending(self.experiment, self.store, self.events, self.started_utc, self.touched, recovered)
+        ending = Ending(
+            self.experiment,
+            self.store,
+            self.events,
+            self.started_utc,
+            self.touched,
+            recovered,
+            self.start.left,
+        )
         if bug is None:
             return ending.finish(error, signum or self.gate.first)
         ending.finish(error or PhaseFailed(_BUG), None)
@@ -144,7 +152,7 @@ class Session:
         for warning in self.warnings:
             events.emit("warning", text=warning)
         if self.start.store is not None:
-            for line in self.start.kept.lines():
+            for line in self.start.lines():
                 events.note(line)
         events.phase("connect", f"{experiment.node.host}")
         self.node = connect(experiment)
@@ -185,7 +193,7 @@ class Session:
         prepared = prepare(
             node,
             self.experiment,
-            self.options.arms,
+            self.start.arms,
             done=self.start.done,
             own_run=own_run,
             yes=self.options.yes,
@@ -211,9 +219,9 @@ class Session:
         self.events.attach(store)
         for text in self._told:
             self.events.note(text)
-        store.write(LOCK_FILE, lock_text(self.experiment, self._lock_of(prepared)))
+        store.write(LOCK_FILE, lock_text(self.experiment, self.start.lock(self._lock_of(prepared))))
         store.write_json(FACTS, {"facts": prepared.facts})
-        store.write_json(PLAN, {"plan": stored_plan(prepared.plan, store)})
+        store.write_json(PLAN, {"plan": stored_plan(prepared.plan, store, self.start.left)})
         points = sum(isinstance(step.do, RunPoint) for step in prepared.plan.steps)
         self.events.emit("planned", boots=len(prepared.plan.boots), points=points)
         self.options.accepted(store)

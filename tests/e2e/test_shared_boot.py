@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.e2e.controller import MEASURED, Place
 from tests.e2e.node import EAGLE3, SshNode, experiment
@@ -92,10 +93,12 @@ def test_the_plan_shows_one_server_and_its_switches(node: SshNode, place: Place)
     assert "plain, two, four share boots" in done.out
 
 
-def test_a_resumed_run_goes_on_inside_a_shared_boot(node: SshNode, place: Place) -> None:
+def test_a_run_goes_on_inside_a_shared_boot_and_leaves_the_arms_that_were_not_chosen_to_do(
+    node: SshNode, place: Place
+) -> None:
     path = place.write(_shared(node))
     words = ["run", path, "--set", "sweep.repeats=1", "--arm", "plain", "--arm", "two"]
-    with place.start(*words, "--json") as run:
+    with place.start(*words, "--arm", "baseline", "--json") as run:
         _, second = run.wait_event("switched", threshold=2)
         run.wait_event("point_done", arm=second["arm"])
         run.send(2)
@@ -104,10 +107,22 @@ def test_a_resumed_run_goes_on_inside_a_shared_boot(node: SshNode, place: Place)
     kept = _records(folder)
     assert 0 < len(kept) < 4
     done = place.run(*words, "--resume", folder.name)
-    assert done.code in MEASURED, done.text
+    assert (done.code, done.errors[0]) == (
+        6,
+        "dynspec: the chosen arms are measured, and 1 boot of baseline is still to do",
+    ), done.text
+    assert "the only boot of baseline is missing; go on with: dynspec run" in " ".join(done.out.split())
     whole = _records(folder)
     assert len(whole) == 4
     assert whole | kept == whole
+    plan, outcome = (json.loads((folder / f"{name}.json").read_text())[name] for name in ("plan", "outcome"))
+    assert [(item["arm"], item["concurrency"]) for item in plan["left"]] == [("baseline", 1), ("baseline", 3)]
+    assert outcome["state"] == "partial"
+    assert set(yaml.safe_load((folder / "experiment.lock.yaml").read_text())["lock"]["arms"]) == {
+        "plain",
+        "two",
+        "baseline",
+    }
 
 
 def _records(folder: Path) -> dict[Path, bytes]:
