@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.errors import DynspecError, NodeBusy, NodeDirty
 from orchestrator.model.facts import ChangedFile, Facts, FileFact, Pristine
+from orchestrator.patchset import carried_patches
 from orchestrator.remote.replies import ReadFile
 from orchestrator.runner.doctor import Place, examine
 from orchestrator.runner.leftovers import tree_words
@@ -88,6 +91,22 @@ def test_doctor_names_the_run_whose_changes_it_sees_and_judges_no_patch_by_them(
         "changed by hand before this run: b.py (changed) (3 files compared with RECORD)",
     ) in found
     assert ("patch dynamic_disable", "not judged: run r0 has changed files that it edits") in found
+
+
+def test_doctor_notes_a_broken_patch_and_judges_the_others(tmp_path: Path) -> None:
+    for name, body in (("torn", "def patch("), ("wild", "def patch(path, text):\n    1 / 0\n")):
+        (tmp_path / name).mkdir()
+        targets = f"[{{path: {SERVER_ARGS}, patcher: patcher.py}}]"
+        manifest = f"schema: 1\nname: {name}\nsummary: s\ntargets: {targets}\n"
+        (tmp_path / name / "manifest.yaml").write_text(manifest)
+        (tmp_path / name / "patcher.py").write_text(body)
+    shutil.copytree("patches/spec_banner", tmp_path / "spec_banner")
+    found = examine(Reading(facts({})), Place("python3"), carried_patches(tmp_path))  # type: ignore[arg-type]
+    told = {item.topic: (item.state, item.text) for item in found.findings}
+    assert found.fits.keys() == {"spec_banner"}
+    assert told["patch torn"][0] == told["patch wild"][0] == "note"
+    assert "torn/patcher.py: does not load: SyntaxError" in told["patch torn"][1]
+    assert "ZeroDivisionError" in told["patch wild"][1]
 
 
 def test_a_tree_that_nobody_has_changed_is_as_installed() -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import DoesNotFit, PatchLoadError
+from orchestrator.model.experiment import Arm
 from orchestrator.model.plan import PatchSet
 from orchestrator.patchset import (
     FitState,
     available_patches,
     build_patch_set,
+    carried_patches,
     check_fit,
     decode_source,
     find_patch,
@@ -230,7 +232,25 @@ def test_an_unknown_patch_is_answered_with_the_nearest_name(tmp_path):
 
 
 def test_the_carried_patches_all_load():
-    assert {"spec_banner", "dynamic_disable"} <= {patch.name for patch in available_patches()}
+    carried = carried_patches()
+    assert {"spec_banner", "dynamic_disable"} <= set(carried.names)
+    assert carried.broken == {}
+
+
+def test_a_patch_that_does_not_load_is_in_the_way_of_those_alone_who_use_it(tmp_path):
+    folder_of(tmp_path)
+    folder_of(tmp_path, name="half")
+    (tmp_path / "half/patcher.py").write_text("def patch(")
+    folder_of(tmp_path, "schema: 2\n", name="old")
+    carried = carried_patches(tmp_path)
+    assert [patch.name for patch in available_patches(tmp_path)] == ["toy"]
+    assert carried.names == ("toy", "half", "old")
+    carried.refuse_broken([Arm("plain", {}, {}), Arm("noted", {}, {}, patches=("toy",))])
+    with pytest.raises(
+        PatchLoadError, match=r"arm both: patch old does not load: .*old/manifest\.yaml: "
+    ) as refused:
+        carried.refuse_broken([Arm("both", {}, {}, patches=("toy", "old"))])
+    assert "schema: Input should be 1 (read: 2)" in refused.value.details
 
 
 # Diffs as targets

@@ -7,26 +7,32 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.config import Checked, load_experiment
 from orchestrator.errors import UsageError
 from orchestrator.plain_text import os_words
 
+if TYPE_CHECKING:
+    from orchestrator.patchset import Carried
+
 _MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def load(path: Path, overrides: Sequence[str] = ()) -> Checked:
-    """The experiment, with the files that it names looked at.
+def load(path: Path, overrides: Sequence[str] = (), carried: Carried | None = None) -> Checked:
+    """The experiment, with the files that it names looked at. `carried`: the patches; None: those of dynspec.
 
-    Raises UsageError for a file that is unreadable or lacking, ExperimentError for a wrong experiment.
+    Raises UsageError for a file that is unreadable or lacking, ExperimentError for a wrong experiment, PatchLoadError
+    for one that uses a broken patch.
     """
     from orchestrator.cli import named_files
-    from orchestrator.patchset import available_patches
+    from orchestrator.patchset import carried_patches
 
     text = _text(path)
-    carried = available_patches()
-    names, flags = [patch.name for patch in carried], [flag for patch in carried for flag in patch.flags]
-    checked = load_experiment(text, name=str(path), overrides=overrides, patches=names, flags=flags)
+    carried = carried or carried_patches()
+    flags = [flag for patch in carried.patches for flag in patch.flags]
+    checked = load_experiment(text, name=str(path), overrides=overrides, patches=carried.names, flags=flags)
+    carried.refuse_broken(checked.experiment.arms)
     notes = named_files.look(checked.experiment, path.parent)
     return replace(checked, warnings=(*checked.warnings, *notes))
 

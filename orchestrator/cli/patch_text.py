@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.patchset import Patch
+from orchestrator.errors import PatchLoadError
+from orchestrator.patchset import Carried, Patch
+from orchestrator.plain_text import clean
+
+
+def list_lines(carried: Carried) -> list[str]:
+    """Each patch with what it is for, then those that do not load, with their faults."""
+    lines = []
+    for item in carried.patches:
+        lines += [f"{item.name}  {item.summary}", f"  for {item.package} {', '.join(item.listings)}"]
+    for name, fault in carried.broken.items():
+        lines += [f"{name}  DOES NOT LOAD: {fault.message}", *(f"  {detail}" for detail in fault.details)]
+    return [clean(line) for line in lines]
+
+
+def broken_value(name: str, fault: PatchLoadError) -> dict[str, Any]:
+    """A patch that does not load, for programs."""
+    return {"name": name, "problem": fault.message, "details": list(fault.details)}
 
 
 def patch_lines(patch: Patch) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.completing import patch_names
-from orchestrator.errors import DoesNotFit
+from orchestrator.errors import DoesNotFit, PatchLoadError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 PatchName = Annotated[
@@ -32,19 +32,18 @@ def register(app: typer.Typer) -> None:
 
 
 def list_patches(as_json: AsJson = False) -> int:
-    """Name, what it does, the versions it is listed for."""
-    from orchestrator.patchset import available_patches
+    """Name, what it does, the versions it is listed for. 2 where one does not load, with its fault."""
+    from orchestrator.cli.patch_text import broken_value, list_lines, patch_value
+    from orchestrator.patchset import carried_patches
 
-    carried = available_patches()
+    carried = carried_patches()
     if as_json:
-        from orchestrator.cli.patch_text import patch_value
-
-        print(json.dumps({"schema": 1, "patches": [patch_value(item) for item in carried]}))
-        return 0
-    for item in carried:
-        print(f"{item.name}  {item.summary}")
-        print(f"  for {item.package} {', '.join(item.listings)}")
-    return 0
+        listed = [patch_value(item) for item in carried.patches]
+        broken = [broken_value(name, fault) for name, fault in carried.broken.items()]
+        print(json.dumps({"schema": 1, "patches": listed, "broken": broken}))
+    else:
+        print("\n".join(list_lines(carried)))
+    return PatchLoadError.exit_code if carried.broken else 0
 
 
 def show(name: PatchName, as_json: AsJson = False) -> int:

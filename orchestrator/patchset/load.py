@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.errors import PatchLoadError
+from orchestrator.model.experiment import Arm
 from orchestrator.patchset import unidiff
 from orchestrator.patchset.manifest import Manifest, TargetEntry, read_manifest, specifier
 from orchestrator.patchset.patch import Add, Listing, Patch, Target, VersionRule
@@ -20,10 +23,43 @@ def patches_folder() -> Path:
     return packed if packed.is_dir() else package.parent / "patches"
 
 
+@dataclass(frozen=True)
+class Carried:
+    """The patches that load, and of the others why they do not: those are in nobody's way who does not use them."""
+
+    patches: tuple[Patch, ...]
+    broken: Mapping[str, PatchLoadError] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*(patch.name for patch in self.patches), *self.broken)
+
+    def refuse_broken(self, arms: Iterable[Arm]) -> None:
+        """Raises PatchLoadError for an arm that names a patch which does not load."""
+        for arm in arms:
+            for name in arm.patches:
+                if (fault := self.broken.get(name)) is not None:
+                    raise PatchLoadError(
+                        f"arm {arm.name}: patch {name} does not load: {fault.message}",
+                        details=fault.details,
+                        help=fault.help,
+                    )
+
+
+def carried_patches(folder: Path | None = None) -> Carried:
+    """Every patch folder, by name."""
+    patches, broken = [], {}
+    for manifest in sorted((folder or patches_folder()).glob("*/manifest.yaml")):
+        try:
+            patches.append(load_patch(manifest.parent))
+        except PatchLoadError as fault:
+            broken[manifest.parent.name] = fault
+    return Carried(tuple(patches), broken)
+
+
 def available_patches(folder: Path | None = None) -> tuple[Patch, ...]:
-    """All carried patches, by name. Raises PatchLoadError for the first one that is broken."""
-    root = folder or patches_folder()
-    return tuple(load_patch(manifest.parent) for manifest in sorted(root.glob("*/manifest.yaml")))
+    """The carried patches that load, by name."""
+    return carried_patches(folder).patches
 
 
 def find_patch(name: str, folder: Path | None = None) -> Patch:

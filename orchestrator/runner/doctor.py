@@ -12,7 +12,15 @@ from orchestrator.model.experiment import Experiment
 from orchestrator.model.experiment import Node as NodeSettings
 from orchestrator.model.facts import Facts, FileFact, Tree
 from orchestrator.model.plan import PatchSet
-from orchestrator.patchset import Fit, Patch, available_patches, check_fit, decode_source, needed_files
+from orchestrator.patchset import (
+    Carried,
+    Fit,
+    Patch,
+    carried_patches,
+    check_fit,
+    decode_source,
+    needed_files,
+)
 from orchestrator.plan import NoArmServed
 from orchestrator.remote.decoding import decode
 from orchestrator.remote.node import Node
@@ -126,19 +134,23 @@ def find_trees(
     return {name: facts for name, facts in found.items() if facts.tree is not None}
 
 
-def examine(node: Node, place: Place) -> Checkup:
-    """The node as one interpreter there would serve."""
-    patches = available_patches()
+def examine(node: Node, place: Place, carried: Carried | None = None) -> Checkup:
+    """The node as one interpreter there would serve. `carried`: the patches to judge; None: those of dynspec."""
+    carried = carried or carried_patches()
+    patches = carried.patches
     facts = facts_at(node, place, patches, whole_package=True)
     changed = changed_by_runs(facts)
     original = [patch for patch in patches if not changed.keys() & set(patch.paths)]
-    fits = _fits(node, facts.tree, original) if facts.tree is not None else {}
+    judged = _judged(node, facts.tree, original) if facts.tree is not None else {}
+    fits = {name: fit for name, fit in judged.items() if isinstance(fit, Fit)}
+    broken = {name: fault for name, fault in judged.items() if isinstance(fault, DynspecError)}
     findings = (
         *_machine(facts, place),
         *_gpus(facts),
         *_tree(facts, place),
         *(_fit_finding(name, fit) for name, fit in fits.items()),
         *(_unjudged(patch, changed) for patch in patches if patch not in original),
+        *(_broken(name, fault) for name, fault in {**broken, **carried.broken}.items()),
         *(_adaptive(node, facts.tree) if facts.tree is not None else ()),
         *_holders(facts),
     )
@@ -225,7 +237,8 @@ def _first_lines(diff: str, most: int = 30) -> str:
     return "\n".join(["", *lines[:most], *rest])
 
 
-def _fits(node: Node, tree: Tree, patches: Sequence[Patch]) -> dict[str, Fit]:
+def _judged(node: Node, tree: Tree, patches: Sequence[Patch]) -> dict[str, Fit | DynspecError]:
+    """By patch: how it fits, or the mistake that its patcher made with this tree."""
     facts: dict[str, FileFact] = {fact.path: fact for fact in tree.files}
     data = node.contents(tree.files)
     sources = {
@@ -233,13 +246,23 @@ def _fits(node: Node, tree: Tree, patches: Sequence[Patch]) -> dict[str, Fit]:
         for path, fact in facts.items()
     }
     hashes = {path: fact.sha256 for path, fact in facts.items()}
-    return {patch.name: check_fit(patch, tree.version, hashes, sources) for patch in patches}
+    found: dict[str, Fit | DynspecError] = {}
+    for patch in patches:
+        try:
+            found[patch.name] = check_fit(patch, tree.version, hashes, sources)
+        except DynspecError as fault:
+            found[patch.name] = fault
+    return found
 
 
 def _fit_finding(name: str, fit: Fit) -> Finding:
     states: Mapping[str, State] = {"fits": "ok", "fits_unlisted": "note", "native": "ok"}
     words = fit.state.words
     return Finding(states.get(fit.state, "note"), f"patch {name}", f"{words}: {fit.reason}")
+
+
+def _broken(name: str, fault: DynspecError) -> Finding:
+    return Finding("note", f"patch {name}", f"broken: {'; '.join((fault.message, *fault.details))}")
 
 
 def _unjudged(patch: Patch, changed: Mapping[str, str]) -> Finding:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import typer
 
+from orchestrator.cli import files
 from orchestrator.cli.app import app
+from orchestrator.errors import PatchLoadError
+from orchestrator.patchset import carried_patches
 from orchestrator.schema import experiment_schema
-from tests.cli.command import dynspec
+from tests.cli.command import ROOT, dynspec
 from tests.wheels import wheel_tree
 
 ROOT_GROUP = typer.main.get_command(app)
@@ -52,6 +56,26 @@ def test_patches_are_told_to_programs_whole() -> None:
     assert listed["dynamic_disable"] == {key: value for key, value in shown.items() if key != "schema"}
     assert "speculative-disable-batch-threshold" in shown["flags"]
     assert "0.5.11" in shown["versions"]
+
+
+def test_a_patch_that_does_not_load_is_listed_with_its_fault_and_ends_nothing_that_does_not_use_it(
+    tmp_path: Path,
+) -> None:
+    shutil.copytree(
+        ROOT / "orchestrator", tmp_path / "orchestrator", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    shutil.copytree(ROOT / "patches/spec_banner", tmp_path / "patches/spec_banner")
+    (tmp_path / "patches/torn").mkdir()
+    (tmp_path / "patches/torn/manifest.yaml").write_text("schema: 2\n")
+    listed = dynspec("patch", "list", "--json", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert ([item["name"] for item in listed.value["patches"]], listed.code) == (["spec_banner"], 2)
+    (broken,) = listed.value["broken"]
+    assert (broken["name"], broken["details"][0]) == ("torn", "schema: Input should be 1 (read: 2)")
+    carried = carried_patches(tmp_path / "patches")
+    experiment = ROOT / "experiments/demo.yaml"
+    assert files.load(experiment, carried=carried).experiment.arm("eagle3-banner").patches == ("spec_banner",)
+    with pytest.raises(PatchLoadError, match="arm eagle3-banner: patch torn does not load: "):
+        files.load(experiment, ["arms.eagle3-banner.patches=[torn]"], carried)
 
 
 @pytest.mark.wheels
