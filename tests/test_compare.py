@@ -12,6 +12,7 @@ from orchestrator.analysis.compare import compare_runs, require_like
 from orchestrator.analysis.gate import gate, gate_json
 from orchestrator.analysis.setups import Setup, differences, setup_of
 from orchestrator.analysis.summary import summarise
+from orchestrator.analysis.witness import EVENT_CPU
 from orchestrator.errors import NothingToClaim
 from orchestrator.model.experiment import Arm, Experiment, Gate, Node, Server, Sweep
 from tests.report.example_runs import ARMS, SWEEP, points, rate
@@ -131,6 +132,34 @@ def test_another_host_is_listed_by_compare_and_blocks_a_gate():
     other = setup(facts={**FACTS, "host": "blackwell-2"})
     assert not differences(setup(), other, [], same_place=False)[0].blocks
     assert differences(setup(), other, [], same_place=True)[0].blocks
+
+
+@pytest.mark.parametrize(
+    ("us", "says"),
+    [
+        ((20.0, 30.0), "1 / 1.50 (the node's processors were slower or shared in the second,"),
+        ((30.0, 20.0), "1 / 0.67 (the node's processors were slower or shared in the first,"),
+        ((20.0, 24.0), None),
+        ((24.0, 20.0), None),
+    ],
+)
+def test_a_node_that_was_slower_in_one_of_two_runs_is_told_and_blocks_nothing(us, says):
+    a, b = (replace(setup(), witness={"eagle3 4": one * 1e-6, "eagle3 16": one * 2e-6}) for one in us)
+    found = differences(a, b, ["eagle3"], same_place=True)
+    assert [str(item).split(": ")[1][: len(says or "")] for item in found] == [says] * bool(says)
+    assert not any(item.blocks for item in found)
+    elsewhere = replace(b, place={**b.place, "host": "other"})
+    assert [item.what for item in differences(a, elsewhere, [], same_place=True)] == ["host"]
+    assert differences(a, replace(b, witness={"none 4": 1.0}), [], same_place=True) == ()
+
+
+def test_the_witness_of_a_node_is_of_points_that_count_and_have_one():
+    summary = run()
+    for place, point in enumerate(summary["arms"]["eagle3"]["points"]):
+        value = None if place == 1 else 2e-5
+        point["metrics"][EVENT_CPU] = value and {"value": value, "low": None, "high": None, "n": 1}
+        point["valid"] = place != 0
+    assert setup(summary=summary).witness == {f"eagle3 {concurrency}": 2e-5 for concurrency in SWEEP[2:]}
 
 
 def test_a_wider_sweep_is_compared_on_the_points_both_have():

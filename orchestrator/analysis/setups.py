@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
+from orchestrator.analysis.validity import Limits
+from orchestrator.analysis.witness import EVENT_CPU, times_slower
 from orchestrator.model.experiment import Experiment, Gpus, Load
 
 ABSENT = "(absent)"
@@ -16,13 +18,15 @@ _BODIES = "request bodies at"
 @dataclass(frozen=True)
 class Setup:
     """Label -> value, as text. `work` is what was asked of the server: where it differs, rates are of unequal work.
-    `place` is where it ran; `software` what ran. `arms`: arm -> its settings. `sweep`: concurrencies in order."""
+    `place` is where it ran; `software` what ran. `arms`: arm -> its settings. `sweep`: concurrencies in order.
+    `witness`: "arm concurrency" -> processor time of the load generator an event, s."""
 
     work: Mapping[str, str]
     place: Mapping[str, str]
     software: Mapping[str, str]
     arms: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     sweep: tuple[int, ...] = ()
+    witness: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,9 @@ def setup_of(
         for arm in experiment.arms
     }
     work = {**work, **_bodies(summary)}
-    return Setup(_text(work), _text(place), _text(software), arms, tuple(sweep.concurrency))
+    return Setup(
+        _text(work), _text(place), _text(software), arms, tuple(sweep.concurrency), _witness(summary)
+    )
 
 
 def _load(load: Load) -> str:
@@ -107,6 +113,15 @@ def _bodies(summary: Mapping[str, Any]) -> dict[str, str]:
     return {f"{_BODIES} {c}": ", ".join(sorted(found[c])) for c in sorted(found)}
 
 
+def _witness(summary: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        f"{name} {point['concurrency']}": entry["value"]
+        for name, arm in summary["arms"].items()
+        for point in arm["points"]
+        if point["valid"] and (entry := point["metrics"].get(EVENT_CPU)) and entry["value"]
+    }
+
+
 def differences(a: Setup, b: Setup, arms: Sequence[str], *, same_place: bool) -> tuple[Difference, ...]:
     """Blocking ones first. `same_place`: a gate compares only runs of one host, its GPUs and its load generator."""
     found = _differing("", a.work, b.work, blocks=True, common_only=_BODIES)
@@ -115,7 +130,26 @@ def differences(a: Setup, b: Setup, arms: Sequence[str], *, same_place: bool) ->
     found += _differing("", a.software, b.software, blocks=False)
     for arm in arms:
         found += _differing(f"{arm}: ", a.arms.get(arm, {}), b.arms.get(arm, {}), blocks=False)
+    if a.place == b.place:
+        found += _speed_of_node(a.witness, b.witness)
     return tuple(sorted(found, key=lambda item: not item.blocks))
+
+
+def _speed_of_node(a: Mapping[str, float], b: Mapping[str, float]) -> list[Difference]:
+    """What one and the same node was like meanwhile. Says nothing below what a boot is noted for."""
+    times = times_slower(a, b)
+    if times is None or 1 / Limits().node_slower <= times <= Limits().node_slower:
+        return []
+    slower = "second" if times > 1 else "first"
+    return [
+        Difference(
+            "processor time of the load generator for the same work",
+            "1",
+            f"{times:.2f}",
+            blocks=False,
+            why=f"the node's processors were slower or shared in the {slower}, and the server works on them too",
+        )
+    ]
 
 
 def _earlier_points(what: str, a: Sequence[int], b: Sequence[int]) -> str:

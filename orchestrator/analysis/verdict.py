@@ -18,7 +18,7 @@ BootValues = Mapping[
     int, Mapping[int, float]
 ]  # boot -> position in the sweep -> value (> 0), valid points only
 
-LOWER_IS_BETTER = ("ttft", "tpot", "e2e", "chunk_gap", "client_lag")
+LOWER_IS_BETTER = ("ttft", "tpot", "e2e", "chunk_gap", "client_lag", "client_event_cpu")
 
 
 def higher_is_better(metric: str) -> bool:

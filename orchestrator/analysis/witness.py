@@ -6,6 +6,7 @@ slower or shared (neighbours of a virtual machine, a lower clock), and the serve
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from orchestrator.analysis.validity import Finding, Limits, judged
 from orchestrator.model.result import PointResult
 
+EVENT_CPU = "client_event_cpu"  # s; the name among a point's metrics
 _SPEED = "output_tps"
 _MOST = 1 << 53  # beyond it a damaged file speaks
 
@@ -48,6 +50,17 @@ def client_work(summary: Mapping[str, Any], ok: int) -> ClientWork | None:
     if cpu_s is None or gaps is None or ticks is None:
         return None
     return ClientWork(cpu_s, int(gaps) + ok, int(ticks))
+
+
+def event_cpu_s(work: ClientWork | None, limits: Limits | None = None) -> float | None:
+    """Processor time a chunk or tick; None where there were too few of them to say."""
+    return work.event_us / 1e6 if work is not None and _is_enough(work, limits or Limits()) else None
+
+
+def times_slower(theirs: Mapping[str, float], mine: Mapping[str, float]) -> float | None:
+    """How many times the processor time an event is in `mine`, over the places that both have; None without any."""
+    ratios = [math.log(mine[place] / theirs[place]) for place in theirs if place in mine]
+    return math.exp(sum(ratios) / len(ratios)) if ratios else None
 
 
 def _number(value: object) -> float | None:

@@ -26,7 +26,7 @@ from orchestrator.analysis.likeness import (
 from orchestrator.analysis.roles import roles
 from orchestrator.analysis.stepping import SHARE, TRANSITIONS, unstepped
 from orchestrator.analysis.validity import Evidence, Finding, GpuWindow, judge, judged
-from orchestrator.analysis.witness import ClientWork, across_boots, client_work
+from orchestrator.analysis.witness import EVENT_CPU, ClientWork, across_boots, client_work, event_cpu_s
 from orchestrator.load.point import read_records
 from orchestrator.metrics import PointMetrics, point_metrics, share_above
 from orchestrator.model.experiment import Arm, Experiment, Sweep
@@ -117,7 +117,8 @@ class _Reader:
             after=after,
             flushed=bool(meta.get("flushed")),
         )
-        metrics |= stepping
+        work = self.work(meta, raw.ok)
+        metrics |= {**stepping, EVENT_CPU: event_cpu_s(work)}
         point = _point(stored, replace(raw, metrics=metrics))
         evidence = evidence_of(
             replace(raw, metrics=metrics),
@@ -140,7 +141,7 @@ class _Reader:
         if (unsteady := health_finding(meta.get(HEALTH_KEY))) is not None:
             notes = (*notes, unsteady)
         self.found.append((point, evidence, notes))
-        self.works.append(self.work(meta, point.ok))
+        self.works.append(work)
 
     def numbers(
         self, stored: StoredPoint, outputs: dict[tuple[int, int], str]
