@@ -227,6 +227,15 @@ def test_the_last_words_of_an_interrupted_run_tell_what_it_put_back_for_a_dead_o
     assert Lines(lambda run_id: "").closing_words(finished).startswith(f"interrupted; {own}; {UNDONE}.")
 
 
+def test_a_refusal_after_a_dead_run_was_put_back_stays_one_and_tells_of_it(ending: Ending) -> None:
+    refused = replace(ending, store=None, touched=False, recovered=(LEFT,))
+    outcome = refused.finish(DoesNotFit("tree", help="do"), None).outcome
+    assert (outcome.exit_code, outcome.state) == (4, "refused")
+    assert outcome.message == f"tree\nthis run changed nothing on the node; {UNDONE}\n-> do"
+    dirty = refused.finish(NodeDirty("left", restore_command="put it back"), None).outcome
+    assert dirty.message == "left\n-> put it back"
+
+
 @pytest.fixture
 def ending(tmp_path: Path) -> Ending:
     """Of a run that started one boot."""

@@ -60,6 +60,8 @@ class Ending:
         """Reports and outcome. A report that cannot be made costs neither the records nor the outcome."""
         if error is None and signum is None and self.left and self.store is not None:
             error = part_left(self.store, self.left)
+        if error is not None and not isinstance(error, NodeDirty) and self.recovered and self.store is None:
+            error.details = (*error.details, self._node())  # no run folder tells of it
         if self.store is None or not any(boot_order(self.store)):
             return self._without_summary(error, signum)
         try:
