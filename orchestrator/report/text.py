@@ -9,7 +9,8 @@ from typing import Any
 from orchestrator.plain_text import clean as clean
 
 ABSENT = "-"
-COMMAND_LAST = re.compile(r"(?P<sentence>.*:) (?P<command>dynspec [a-z]+ [^:]*)")
+# A colon inside a word belongs to the command: ci@gpu-1:2222.
+COMMAND_LAST = re.compile(r"(?P<sentence>.*:) (?P<command>dynspec [a-z]+ (?:[^:]|:(?=\S))*)")
 
 
 def number(value: float | None) -> str:

@@ -13,6 +13,7 @@ from orchestrator.model.result import RunInfo
 from orchestrator.report import html, junit, markdown, terminal
 from orchestrator.report.answer import answer, main_crossover
 from orchestrator.report.tables import build
+from orchestrator.report.text import sentence
 from tests.report.example_runs import ARMS, CARD, INFO, SWEEP, points, rate, summary
 
 BUSY = "client_bound: the load generator ran {} ms late (p99; limit 5 ms)"
@@ -462,11 +463,18 @@ def test_a_command_is_never_broken_into_lines(width: int):
     info = replace(INFO, failures=(replace(CARD, replay=replay),))
     lines = terminal.to_text(summary(), info, width=width).splitlines()
     assert f"  replay  {replay}" in lines
-    sentence = "The run has not come to its end, and this goes on with what it measured:"
-    *told, command = terminal._told(f"{sentence} {replay}", width)
-    assert [part.plain for part in told] == [sentence]
+    before = "The run has not come to its end, and this goes on with what it measured:"
+    *told, command = terminal._told(f"{before} {replay}", width)
+    assert [part.plain for part in told] == [before]
     assert (command.plain, command.no_wrap) == (f"  {replay}", True)
     assert [part.plain for part in terminal._told("Go on: dynspec run x", 80)] == ["Go on: dynspec run x"]
+
+
+def test_a_command_ends_without_a_full_stop_also_where_the_node_has_a_port():
+    told = "the node is not as it was: put it back first: dynspec restore"
+    for node in ("gpu-1", "ci@gpu-1:2222", "ci@[fd00::1]:2222"):
+        assert sentence(f"{told} {node}") == f"{told} {node}"
+    assert sentence("it failed: dynspec restore says: nothing") == "it failed: dynspec restore says: nothing."
 
 
 def test_an_empty_run_renders_without_a_table():
