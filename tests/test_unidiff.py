@@ -76,6 +76,20 @@ def test_a_twin_at_the_very_line_is_refused_where_the_file_is_not_known():
         unidiff.apply(diff, TWINS, unique=True)
 
 
+def test_an_insertion_without_context_is_refused_where_the_file_is_not_known():
+    diff = one("--- a/m.py\n+++ b/m.py\n@@ -2,0 +3 @@\n+new\n")
+    assert unidiff.apply(diff, "a\nb\nc\n") == "a\nb\nnew\nc\n"
+    with pytest.raises(AnchorError, match="the block at line 2 has no line of the file to know its place by"):
+        unidiff.apply(diff, "another\nfile\nit is\n", unique=True)
+
+
+def test_a_deletion_without_context_leaves_no_sign_that_another_file_was_patched():
+    diff = one("--- a/m.py\n+++ b/m.py\n@@ -2 +1,0 @@\n-b\n")
+    assert unidiff.apply(diff, "a\nb\nc\n") == "a\nc\n"
+    with pytest.raises(AnchorError, match="line 2 is 'file', expected 'b'"):
+        unidiff.apply(diff, "another\nfile\nit is\n")
+
+
 def test_another_line_in_the_context_is_shown_as_found_and_as_expected():
     with pytest.raises(AnchorError, match=r"line 10 is '    verify\(x\)', expected '    check\(x\)'"):
         unidiff.apply(one(diff_of(TWINS, RIGHT_FIXED)), TWINS.replace("check", "verify"))

@@ -74,19 +74,16 @@ def parse(text: str, name: str = "<diff>") -> tuple[FileDiff, ...]:
 def apply(diff: FileDiff, text: str, *, unique: bool = False) -> str:
     """`text` with all hunks of `diff` applied. Raises AnchorError unless each matches at its own line.
 
-    With `unique`, a block that stands a second time in `text` is refused too: on a file whose hash is not
-    known, its line number alone does not prove that it is the block that was meant.
+    With `unique`, a block that stands a second time in `text`, or that has no line to be found by, is refused too:
+    on a file whose hash is not known, its line number alone does not prove that it is the block that was meant.
     """
     lines = split_lines(text)
     _check_pre_image(diff, lines)
     out: list[str] = []
     at = 0
     for hunk in diff.hunks:
-        if unique and len(places := _places(hunk.before, lines)) > 1:
-            raise AnchorError(
-                f"{diff.path}: the block at line {hunk.start} stands {len(places)} times"
-                f" (lines {_numbers(places)}), so its place is not certain in a file of unknown hash"
-            )
+        if unique:
+            _check_place(diff.path, hunk, lines)
         out += lines[at : hunk.offset]
         out += hunk.after
         at = hunk.offset + len(hunk.before)
@@ -105,9 +102,23 @@ def is_applied(diff: FileDiff, text: str) -> bool:
 def _check_pre_image(diff: FileDiff, lines: list[str]) -> None:
     for hunk in diff.hunks:
         if not _stands_at(hunk.before, hunk.offset, lines):
-            if is_applied(diff, "".join(lines)):
+            # A diff that only deletes, without context, leaves no line behind that could tell.
+            if any(hunk.after for hunk in diff.hunks) and is_applied(diff, "".join(lines)):
                 raise AnchorError(f"{diff.path}: already patched (all hunks are applied)")
             raise AnchorError(f"{diff.path}: hunk at line {hunk.start} does not match: {_why(hunk, lines)}")
+
+
+def _check_place(path: str, hunk: Hunk, lines: list[str]) -> None:
+    uncertain = "so its place is not certain in a file of unknown hash"
+    if not hunk.before and lines:
+        raise AnchorError(
+            f"{path}: the block at line {hunk.start} has no line of the file to know its place by, {uncertain};"
+            " make the diff with lines of context"
+        )
+    if len(places := _places(hunk.before, lines)) > 1:
+        raise AnchorError(
+            f"{path}: the block at line {hunk.start} stands {len(places)} times (lines {_numbers(places)}), {uncertain}"
+        )
 
 
 def _stands_at(block: tuple[str, ...], offset: int, lines: list[str]) -> bool:
