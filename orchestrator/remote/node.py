@@ -8,9 +8,11 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Self
 
 from orchestrator.errors import DynspecError
+from orchestrator.model.target import Target
 from orchestrator.remote import bootstrap, replies
 from orchestrator.remote.acting import ActingVerbs
 from orchestrator.remote.bootstrap import Blob, Boot
@@ -38,6 +40,7 @@ class Node(ReadingVerbs, ActingVerbs):
         )
         self._boot: Boot | None = None
         self._agent_path = ""
+        self._ssh: tuple[str, ...] = ()
         self._loadgen: str | None = None
         self._pending_blobs: list[Blob] = []
         self._put_lock = threading.Lock()
@@ -59,6 +62,7 @@ class Node(ReadingVerbs, ActingVerbs):
         watchdog.start()
         try:
             node = cls(transport, transport.execute(bootstrap.boot_command(python)), settings.silence_s)
+            node._ssh = ssh_words(Target.parse(target), settings.ssh_config)
             node._launch(settings, blobs, python)
             return node
         except BaseException:
@@ -89,8 +93,8 @@ class Node(ReadingVerbs, ActingVerbs):
     @property
     def restore_by_hand(self) -> str:
         """What a person with only ssh types to put the node back."""
-        words = shlex.join([self._python, self._agent_path, "restore"])
-        return words if self.label == "local" else f"ssh {self.label} {shlex.quote(words)}"
+        there = shlex.join([self._python, self._agent_path, "restore"])
+        return shlex.join([*self._ssh, there]) if self._ssh else there
 
     def close(self) -> None:
         """End the channel and the connection. What the guardian holds goes on as goodbye, or its lease, says."""
@@ -167,3 +171,12 @@ class Node(ReadingVerbs, ActingVerbs):
     def _lost(self, error: DynspecError) -> None:
         self._transport.close()
         self.events.put(error)
+
+
+def ssh_words(target: Target, ssh_config: str | None) -> tuple[str, ...]:
+    """How the OpenSSH client is called for a node, its command left out; no words for `local`."""
+    if target.is_local:
+        return ()
+    config = () if ssh_config is None else ("-F", str(Path(ssh_config).expanduser()))
+    port = () if target.port is None else ("-p", str(target.port))  # ssh takes user@host:port for a host's name
+    return ("ssh", *config, *port, f"{target.user}@{target.host}" if target.user else target.host)

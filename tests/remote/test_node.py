@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import threading
 import time
@@ -13,10 +14,11 @@ import pytest
 
 from orchestrator.errors import ConnectionFailed, ConnectionLost, NodeBusy, RemoteError
 from orchestrator.model.experiment import Node as Choice
+from orchestrator.model.target import Target
 from orchestrator.remote.bootstrap import Blob
 from orchestrator.remote.channel import Event
 from orchestrator.remote.fetch import FetchFile
-from orchestrator.remote.node import Node
+from orchestrator.remote.node import Node, ssh_words
 from orchestrator.remote.refusals import before_acting
 from orchestrator.remote.transport import ConnectSettings
 from tests.remote.stub import STUB
@@ -140,6 +142,19 @@ def test_the_command_to_restore_by_hand_names_the_agents_file(node: Node) -> Non
     assert node.restore_by_hand.endswith(
         f"/agent/{STUB.name} restore" + ("'" if node.label != "local" else "")
     )
+
+
+@pytest.mark.parametrize(
+    ("target", "config", "words"),
+    [
+        ("gpu-1", None, "ssh gpu-1"),
+        ("ci@gpu-1:2222", None, "ssh -p 2222 ci@gpu-1"),
+        ("ci@[fd00::1]:2222", "/etc/my ssh", "ssh -F '/etc/my ssh' -p 2222 ci@fd00::1"),
+        ("gpu-1", "~/c", f"ssh -F {Path.home()}/c gpu-1"),
+    ],
+)
+def test_a_port_and_a_configuration_are_told_to_ssh_as_it_takes_them(target, config, words) -> None:
+    assert shlex.join(ssh_words(Target.parse(target), config)) == words
 
 
 def test_the_agent_runs_on_a_fresh_home_and_on_one_that_has_it(node_sshd) -> None:

@@ -259,7 +259,6 @@ def test_the_command_to_restore_by_hand_works_as_printed(site) -> None:
     node.apply("one", [site.change()])
     command = node.restore_by_hand
     node.close()
-    words = command.replace("ssh testnode", f"ssh -F {site.sshd.ssh_config} testnode", 1)
-    done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
     assert site.file.read_text() == ORIGINAL
