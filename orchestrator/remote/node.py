@@ -178,5 +178,6 @@ def ssh_words(target: Target, ssh_config: str | None) -> tuple[str, ...]:
     if target.is_local:
         return ()
     config = () if ssh_config is None else ("-F", str(Path(ssh_config).expanduser()))
-    port = () if target.port is None else ("-p", str(target.port))  # ssh takes user@host:port for a host's name
+    # As user@host:port it would be a part of the host's name.
+    port = () if target.port is None else ("-p", str(target.port))
     return ("ssh", *config, *port, f"{target.user}@{target.host}" if target.user else target.host)
