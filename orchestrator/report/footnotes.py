@@ -54,9 +54,9 @@ class _Kind:
 
 def footnotes(summary: Summary, positions: Sequence[tuple[str, dict[str, Any]]]) -> Footnotes:
     """`positions`: (arm, point) in the order of the table, which numbers the notes."""
-    kinds: dict[str, _Kind] = {}
+    kinds: dict[tuple[str, ...], _Kind] = {}  # by what stands around the figures
     for place in _places(positions):
-        kinds.setdefault(_FIGURE.sub("#", place.text), _Kind()).places.append(place)
+        kinds.setdefault(tuple(_FIGURE.split(place.text)), _Kind()).places.append(place)
     general = {key for key, kind in kinds.items() if _everywhere(summary, kind)}
     numbered = [key for key in kinds if key not in general]
     marks: dict[tuple[str, int], str] = {}

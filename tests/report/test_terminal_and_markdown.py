@@ -191,6 +191,13 @@ def test_reasons_that_differ_in_their_figures_share_one_footnote_with_the_range(
     assert lines == [f"{told} (12 measurements at 6 points)"]
 
 
+def test_a_sign_of_a_number_in_a_remark_is_not_taken_for_a_figure():
+    said = {10: ("the log counts # requests",), 30: ("the log counts 3 requests",)}
+    shown = [replace(p, notes=said.get(p.concurrency, ())) if p.arm == "eagle3" else p for p in points()]
+    told = build(summarise(shown, arms=ARMS)).reasons
+    assert told == ("the log counts # requests", "the log counts 3 requests")
+
+
 def test_a_remark_on_every_point_of_an_arm_is_told_once_and_marks_no_row():
     note = "accept_from_server: an average of the server"
     noted = [replace(p, notes=(note,)) if p.arm == "eagle3" else p for p in points()]
