@@ -15,6 +15,7 @@ from orchestrator.model.experiment import Arm
 from orchestrator.model.result import BootTrace, RunInfo, Series
 from orchestrator.report.glossary import GLOSSARY
 from orchestrator.report.html import render
+from orchestrator.report.html.charts import styles
 from orchestrator.report.html.scales import Scale, apart, log_ticks, nice_ticks, tick_labels
 from tests.report.browser import CHROMIUM, dump, look
 from tests.report.example_runs import ARMS, CARD, EAGLE3, INFO, points, summary, traces
@@ -344,3 +345,13 @@ def test_boots_after_an_arms_first_one_fold_out():
         < page.index("<summary>1 more boot</summary>")
         < page.index("eagle3, boot 2")
     )
+
+
+@pytest.mark.parametrize("baseline", ["plain", None])
+def test_no_other_arm_looks_like_the_baseline_however_many_there_are(baseline) -> None:
+    arms = ["plain", *(f"arm-{i}" for i in range(9))]
+    given = styles({"roles": {"baseline": baseline}, "arms": dict.fromkeys(arms)})
+    assert list(given) == arms
+    assert set(given.values()) == set(range(8))
+    if baseline:
+        assert [arm for arm in arms if given[arm] == 0] == [baseline]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from orchestrator.report.answer import Summary, main_crossover
@@ -12,15 +11,17 @@ from orchestrator.report.html.tags import Markup, el
 from orchestrator.report.text import concurrency, number, percent, percent_range
 
 MOST_STEPS = 0.5
+STYLES = 8  # as many as style.css has
 WIDE, NARROW, SMALL = (920.0, 400.0), (380.0, 330.0), (450.0, 270.0)
 
 
 def styles(summary: Summary) -> dict[str, int]:
-    """Arm -> style; the baseline is always style 0."""
+    """Arm -> style, of which there are eight; style 0 is the baseline's alone where there is one."""
     baseline = summary["roles"]["baseline"]
     others = [name for name in summary["arms"] if name != baseline]
     first = 1 if baseline is not None else 0
-    return {**({baseline: 0} if first else {}), **{name: (first + i) % 8 for i, name in enumerate(others)}}
+    given = {name: first + i % (STYLES - first) for i, name in enumerate(others)}
+    return {baseline: 0, **given} if first else given
 
 
 def legend(summary: Summary) -> Markup:
@@ -105,14 +106,11 @@ def zones(main: dict[str, Any] | None) -> tuple[Zone, ...]:
     """Where speculation should be on, off, or either; none without a tested answer."""
     if main is None or main["kind"] not in ("crosses", "never", "always"):
         return ()
-    if main["kind"] != "crosses" and (undecided(main) or main["uncounted_at"]):
+    if main["kind"] == "crosses":
+        return _crossing_zones(main["crossings"])
+    if undecided(main) or main["uncounted_at"]:
         return ()
-    if main["kind"] != "crosses":
-        on = main["kind"] == "always"
-        return (
-            Zone(0.0, float("inf"), "on" if on else "off", "speculation on" if on else "speculation off"),
-        )
-    return _crossing_zones(main["crossings"])
+    return (_side(0.0, float("inf"), main["kind"] == "always"),)
 
 
 def _crossing_zones(crossings: list[dict[str, Any]]) -> tuple[Zone, ...]:
@@ -129,7 +127,6 @@ def _side(low: float, high: float, on: bool) -> Zone:
     return Zone(low, high, "on" if on else "off", "speculation on" if on else "speculation off")
 
 
-Unit = Callable[[float], float]
 _PANELS: tuple[tuple[str, str, str, float, bool], ...] = (
     ("output_tps", "Throughput", "output tokens/s", 1, True),
     ("tpot_p50", "Time per output token, median", "ms/token", 1000, False),

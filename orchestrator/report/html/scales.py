@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+MOST_LOG_TICKS = 6
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -36,15 +38,15 @@ def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [round(n * step, 12) for n in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def log_ticks(low: float, high: float, about: int = 6) -> list[float]:
+def log_ticks(low: float, high: float) -> list[float]:
     """1, 2, 5 in each decade, thinned to 1, then to every other decade, where that is too many."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for parts in ((1, 2, 5), (1, 3), (1,)):
         ticks = [part * 10.0**decade for decade in decades for part in parts]
         inside = [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
-        if len(inside) <= about:
+        if len(inside) <= MOST_LOG_TICKS:
             return inside if len(inside) > 1 else nice_ticks(low, high, 4)
-    return inside[:: math.ceil(len(inside) / about)]
+    return inside[:: math.ceil(len(inside) / MOST_LOG_TICKS)]
 
 
 def tick_labels(ticks: Sequence[float], *, percent: bool = False) -> list[str]:
