@@ -9,7 +9,7 @@ from typing import Callable, Optional, Sequence
 from .connection import Connection
 from .exchange import Exchange
 from .pacing import allowed_in_flight, due_times_s, is_over, next_step_s
-from .pool import Pool
+from .pool import NOT_OPENED, Pool
 from .spec import Load
 
 
@@ -138,7 +138,7 @@ class Feeder:
     async def _open_and_send(self, request: bytes, exchange: Exchange) -> None:
         try:
             connection = await self._pool.open()
-        except (OSError, asyncio.TimeoutError) as error:
+        except NOT_OPENED as error:
             if exchange in self._active:
                 self._ended_unsent(exchange, f"connect: {error or 'timed out'}")
             return

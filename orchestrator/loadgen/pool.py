@@ -12,6 +12,8 @@ from .connection import Connection
 # fault of the server, and nothing is sent twice. So an idle connection is not trusted for long.
 _FRESH_NS = 2_000_000_000
 _OPEN_AT_ONCE = 64
+# OverflowError and UnicodeError: a port and a host's name that there cannot be.
+NOT_OPENED = (OSError, asyncio.TimeoutError, OverflowError, UnicodeError)
 
 
 class Pool:
@@ -39,7 +41,7 @@ class Pool:
             self._idle.append(connection)
 
     async def open(self) -> Connection:
-        """A new connection. Raises OSError or asyncio.TimeoutError."""
+        """A new connection. Raises one of NOT_OPENED."""
         loop = asyncio.get_running_loop()
         connecting = loop.create_connection(Connection, self._host, self._port)
         _, connection = await asyncio.wait_for(connecting, self._timeout_s)

@@ -192,6 +192,13 @@ def test_a_server_that_is_not_there_is_a_result_and_not_a_crash(offer):
     assert all(row["error"].startswith("connect: ") and row["sent_ns"] is None for row in run.load)
 
 
+@pytest.mark.parametrize("place", [{"port": 70_000}, {"port": 1, "host": "a" * 64}])
+def test_a_place_that_no_server_can_be_at_is_a_result_and_no_wait_without_end(offer, place):
+    run = offer(requests=2, **place)
+    assert run.code == 0
+    assert [row["error"][:9] for row in run.load] == ["connect: "] * 2
+
+
 def test_a_server_that_closes_after_each_response_is_followed(offer):
     async def script(request: Request, reply: Reply) -> None:
         await reply.send(STREAM_HEAD.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
