@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator.errors import ConnectionLost
 from orchestrator.remote.bootstrap import FETCH_MARKER
+from orchestrator.remote.decoding import decode
 from orchestrator.remote.transport import Pipe
 
 READ_BYTES = 262144
@@ -38,7 +39,10 @@ Sink = Callable[[str, bytes], None]
 
 
 def fetch(pipe: Pipe, label: str, files: Sequence[FetchFile], sink: Sink) -> tuple[Fetched, ...]:
-    """Ask for `files`, pass their bytes to `sink(path, block)` in order. Raises ConnectionLost when it breaks off."""
+    """Ask for `files`, pass their bytes to `sink(path, block)` in order.
+
+    Raises ConnectionLost when it breaks off or carries damage, RemoteError for an answer of another shape.
+    """
     request = {"files": [{"path": file.path, "offset": file.offset} for file in files]}
     pipe.write(json.dumps(request).encode("ascii") + b"\n")
     pipe.close_stdin()
@@ -47,21 +51,38 @@ def fetch(pipe: Pipe, label: str, files: Sequence[FetchFile], sink: Sink) -> tup
     return tuple(_one_file(source, sink) for _ in files)
 
 
+@dataclass(frozen=True)
+class _Head:
+    path: str
+    size: int | None = None
+    offset: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """`n` packed bytes follow; 0 ends the file."""
+
+    n: int
+    sha256: str | None = None
+    error: str | None = None
+
+
 def _one_file(source: _Source, sink: Sink) -> Fetched:
-    head = source.message()
-    path, size, offset = str(head["path"]), int(head.get("size") or 0), int(head.get("offset") or 0)
-    if head.get("error"):
-        return Fetched(path, size, offset, None, str(head["error"]))
+    head = decode(_Head, source.message(), "fetch")
+    size, offset = head.size or 0, head.offset or 0
+    if head.error:
+        return Fetched(head.path, size, offset, None, head.error)
     inflate = zlib.decompressobj()
     while True:
-        part = source.message()
-        if not part["n"]:
-            return Fetched(path, size, offset, part.get("sha256"), part.get("error"))
+        part = decode(_Part, source.message(), "fetch")
+        if not part.n:
+            return Fetched(head.path, size, offset, part.sha256, part.error)
         if inflate.eof:
             inflate = zlib.decompressobj()
-        block = inflate.decompress(source.exactly(int(part["n"])))
+        block = source.unpacked(inflate, part.n)
         if block:
-            sink(path, block)
+            sink(head.path, block)
 
 
 class _Source:
@@ -87,12 +108,18 @@ class _Source:
             raise ConnectionLost(f"{self._label}: the file channel carries foreign output: {line[:200]!r}")
         return value
 
-    def exactly(self, size: int) -> bytes:
+    def unpacked(self, inflate: zlib._Decompress, size: int) -> bytes:
+        """What the next `size` bytes hold."""
         while len(self._buffer) < size:
             self._more()
-        data = bytes(self._buffer[:size])
+        packed = bytes(self._buffer[:size])
         del self._buffer[:size]
-        return data
+        try:
+            return inflate.decompress(packed)
+        except zlib.error as error:
+            raise ConnectionLost(
+                f"{self._label}: the file channel carries damaged bytes ({error})"
+            ) from error
 
     def _lines(self) -> Iterator[bytes]:
         while True:

@@ -15,9 +15,10 @@ import pytest
 from orchestrator.errors import ConnectionFailed, ConnectionLost, NodeBusy, RemoteError
 from orchestrator.model.experiment import Node as Choice
 from orchestrator.model.target import Target
-from orchestrator.remote.bootstrap import Blob
+from orchestrator.remote.bootstrap import FETCH_MARKER, Blob
 from orchestrator.remote.channel import Event
-from orchestrator.remote.fetch import FetchFile
+from orchestrator.remote.fetch import FetchFile, fetch
+from orchestrator.remote.local import LocalPipe
 from orchestrator.remote.node import Node, ssh_words
 from orchestrator.remote.refusals import before_acting
 from orchestrator.remote.transport import ConnectSettings
@@ -136,6 +137,27 @@ def test_files_come_whole_or_from_an_offset_on(node: Node, tmp_path: Path) -> No
     assert none.error == "No such file or directory"
     assert (nothing.size, nothing.error) == (0, None)
     assert node.hello()
+
+
+HEAD = '{"path": "/f", "size": 3, "offset": 0}'
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        ('{"size": 3}', "'fetch' does not fit: path"),
+        ('{"path": "/f", "size": "big"}', "'fetch' does not fit: size"),
+        (f"{HEAD}\n" + '{"size": 3}', "'fetch' does not fit: n"),
+        (f"{HEAD}\n" + '{"n": 3}\nabc', "gpu-1: the file channel carries damaged bytes"),
+    ],
+)
+def test_a_file_channel_that_carries_what_is_no_file_is_told_as_such(sent: str, says: str) -> None:
+    pipe = LocalPipe(f"echo {FETCH_MARKER.decode()}; printf '{sent}\n'; cat >/dev/null")
+    try:
+        with pytest.raises((ConnectionLost, RemoteError), match=says):
+            fetch(pipe, "gpu-1", [FetchFile("/f")], lambda path, block: None)
+    finally:
+        pipe.close()
 
 
 def test_the_command_to_restore_by_hand_names_the_agents_file(node: Node) -> None:
