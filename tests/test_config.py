@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.config import UNSUPPORTED, Checked, Lacking, load_experiment
+from orchestrator.config import Checked, load_experiment
 from orchestrator.errors import ExperimentError
 from orchestrator.model.experiment import Experiment
 
@@ -165,20 +165,6 @@ class TestSet:
 def test_patch_names_are_left_alone_when_the_carried_ones_are_not_given():
     text = BASE.replace("baseline: {}", "baseline: {patches: [anything]}")
     assert load_experiment(text, name="x.yaml").experiment.arm("baseline").patches == ("anything",)
-
-
-def test_a_feature_is_read_once_it_is_taken_off_the_list():
-    text = BASE.replace("host: gpu-1", "host: gpu-1\n  patch_mode: overlay")
-    experiment = load_experiment(text, name="x.yaml", lacking=()).experiment
-    assert experiment.node.patch_mode == "overlay"
-    lacking = (Lacking("node.patch_mode", "overlay", "as an example"),)
-    with pytest.raises(ExperimentError, match="`overlay` is not in this version: as an example"):
-        load_experiment(text, name="x.yaml", lacking=lacking)
-
-
-def test_the_list_of_lacking_features_names_real_keys():
-    for feature in UNSUPPORTED:
-        assert feature.path.split(".")[0] in ("node", "arms", "sweep", "report", "gate")
 
 
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.yaml")), ids=lambda path: path.name)

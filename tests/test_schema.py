@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.config import Lacking, load_experiment
+from orchestrator.config import load_experiment
 from orchestrator.errors import ExperimentError
 from orchestrator.schema import experiment_schema
 from tests.schema_reader import accepts
@@ -104,14 +104,6 @@ def test_refuses_what_the_loader_refuses(path, value):
     assert not accepts(SCHEMA, document)
     with pytest.raises(ExperimentError):
         load_experiment(yaml.safe_dump(document), name="x.yaml")
-
-
-def test_what_is_taken_off_the_list_of_lacking_features_is_offered():
-    lacking = experiment_schema(lacking=(Lacking("node.patch_mode", "overlay", "as an example"),))
-    asked = yaml.safe_load(BASE)
-    asked["node"]["patch_mode"] = "overlay"
-    assert accepts(SCHEMA, asked)
-    assert not accepts(lacking, asked)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ what a run folder keeps: rules of today are told of it, and refuse nothing.
 
 from __future__ import annotations
 
-from orchestrator.config.features import UNSUPPORTED, Lacking
 from orchestrator.config.loader import Checked, load_begun, load_experiment
 
-__all__ = ["UNSUPPORTED", "Checked", "Lacking", "load_begun", "load_experiment"]
+__all__ = ["Checked", "load_begun", "load_experiment"]

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from orchestrator.config.arms import complete_arms
 from orchestrator.config.checks import SGLANG, check_arms, check_node, check_sweep, warnings
-from orchestrator.config.features import UNSUPPORTED, Lacking, refuse_lacking
 from orchestrator.config.flag_names import flag_hints
 from orchestrator.config.parse import dump_tree, parse_tree
 from orchestrator.config.scalars import shorten
@@ -48,15 +47,14 @@ def load_experiment(
     overrides: Sequence[str] = (),
     patches: Collection[str] | None = None,
     flags: Collection[str] = (),
-    lacking: tuple[Lacking, ...] = UNSUPPORTED,
 ) -> Checked:
     """Check `text` (called `name` in messages) with `--set` words `key.path=value` laid over it.
 
     `patches`: names of the carried patches, or None to leave patch names unchecked; `flags`: server flags that they
-    add. Raises ExperimentError with
-    one line per problem. `Experiment.source` is YAML that means the same, overrides included.
+    add. Raises ExperimentError with one line per problem. `Experiment.source` is YAML that means the same, overrides
+    included.
     """
-    return _load(text, name, overrides, patches, flags, lacking, Problems())
+    return _load(text, name, overrides, patches, flags, Problems())
 
 
 def load_begun(text: str, *, name: str) -> Checked:
@@ -65,7 +63,7 @@ def load_begun(text: str, *, name: str) -> Checked:
     Raises ExperimentError where a value cannot be read, or one is missing without which nothing can be said.
     """
     problems = Problems(ran=True)
-    return replace(_load(text, name, (), None, (), (), problems), broken=problems.broken_lines())
+    return replace(_load(text, name, (), None, (), problems), broken=problems.broken_lines())
 
 
 def _load(
@@ -74,7 +72,6 @@ def _load(
     overrides: Sequence[str],
     patches: Collection[str] | None,
     flags: Collection[str],
-    lacking: tuple[Lacking, ...],
     problems: Problems,
 ) -> Checked:
     root = _root(text, name, problems)
@@ -82,7 +79,6 @@ def _load(
         raise _error(problems, name)
     for word in overrides:
         _override(root, word, problems)
-    refuse_lacking(root, lacking, problems)
     _refuse_secrets(root, "", problems)
     checked = _check(root, patches, flags, problems)
     if checked is None or problems:
