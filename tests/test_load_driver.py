@@ -162,7 +162,7 @@ def test_a_missing_prompt_file_is_refused(tmp_path):
 
 
 def spec_of(endpoint: str, **more):
-    template = point.body_template(endpoint, model="m", output_tokens=64, sampling={"top_p": 0.9})
+    template = point.body_template(endpoint, model="m", output_tokens=64)
     prompt = [[5, 6]] if endpoint == "generate" else ["hello"]
     return point.build_spec(
         host="127.0.0.1",
@@ -181,7 +181,6 @@ def test_openai_bodies_ask_for_fixed_length_and_running_usage(endpoint):
     assert body["max_tokens"] == 64
     assert body["ignore_eos"] is True
     assert body["temperature"] == 0.0
-    assert body["top_p"] == 0.9
     assert body["stream"] is True
     assert body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
 
@@ -189,7 +188,7 @@ def test_openai_bodies_ask_for_fixed_length_and_running_usage(endpoint):
 def test_generate_bodies_carry_sampling_parameters_of_their_own():
     (body,) = map(json.loads, parse_spec(json.dumps(spec_of("generate"))).requests)
     assert body == {
-        "sampling_params": {"max_new_tokens": 64, "temperature": 0.0, "ignore_eos": True, "top_p": 0.9},
+        "sampling_params": {"max_new_tokens": 64, "temperature": 0.0, "ignore_eos": True},
         "stream": True,
         "input_ids": [5, 6],
     }

@@ -27,7 +27,7 @@ def straddle_bounds(around: int) -> tuple[int, int]:
 
     Twice, not one more: requests join and leave a batch one by one, and a step over the edge by one would be lost.
     """
-    return around, max(2 * around, around + 1)
+    return around, 2 * around
 
 
 def body_template(
@@ -37,24 +37,15 @@ def body_template(
     output_tokens: int,
     temperature: float = 0.0,
     ignore_eos: bool = True,
-    sampling: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
     """Everything of a request body but its prompt. `endpoint` is chat, completions or generate."""
-    extra = dict(sampling or {})
+    sampling = {"temperature": temperature, "ignore_eos": ignore_eos}
     if endpoint == "generate":
-        params = {
-            "max_new_tokens": output_tokens,
-            "temperature": temperature,
-            "ignore_eos": ignore_eos,
-            **extra,
-        }
-        return {"sampling_params": params, "stream": True}
+        return {"sampling_params": {"max_new_tokens": output_tokens, **sampling}, "stream": True}
     return {
         "model": model,
         "max_tokens": output_tokens,
-        "temperature": temperature,
-        "ignore_eos": ignore_eos,
-        **extra,
+        **sampling,
         "stream": True,
         "stream_options": {"include_usage": True, "continuous_usage_stats": True},
     }
@@ -67,42 +58,34 @@ def build_spec(
     endpoint: str,
     template: Mapping[str, object],
     prompts: Sequence[Prompt],
-    warmup_prompts: Sequence[Prompt] = (),
     concurrency: int,
     load: Load = _CLOSED,
     seed: int = 1,
-    straddle_s: float | None = None,
     idle_timeout_s: float = 120.0,
     request_timeout_s: float = 600.0,
     record_chunks: bool = False,
-    api_key_env: str | None = None,
 ) -> dict[str, Any]:
     """The spec of one point; see `orchestrator.loadgen`.
 
-    Either list of prompts may be empty: a warm-up alone, so that the cache can be flushed and counters be read before
-    the load, is a spec of its own. In an open load `concurrency` caps the requests in flight. `straddle_s` ends a
-    straddle load early; without it, the load lasts as long as the prompts.
+    A warm-up is a spec of its own, so that the cache can be flushed and counters be read between it and the load. In an
+    open load `concurrency` caps the requests in flight. A load lasts as long as the prompts.
     """
-    check_prompts(endpoint, (*prompts, *warmup_prompts))
-    spec: dict[str, Any] = {
+    check_prompts(endpoint, prompts)
+    return {
         "schema": SCHEMA,
         "host": host,
         "port": port,
         "endpoint": ENDPOINT_PATHS[endpoint],
         "requests": {"template": dict(template), "prompts": list(prompts)},
-        "warmup": {"template": dict(template), "prompts": list(warmup_prompts)},
         "concurrency": None if load.kind == "straddle" else concurrency,
-        "load": _load_block(load, seed, straddle_s),
+        "load": _load_block(load, seed),
         "idle_timeout_s": idle_timeout_s,
         "request_timeout_s": request_timeout_s,
         "record_chunks": record_chunks,
     }
-    if api_key_env is not None:
-        spec["api_key_env"] = api_key_env
-    return spec
 
 
-def _load_block(load: Load, seed: int, straddle_s: float | None) -> dict[str, Any]:
+def _load_block(load: Load, seed: int) -> dict[str, Any]:
     if load.kind == "closed":
         return {"kind": "closed"}
     if load.kind == "open":
@@ -113,7 +96,7 @@ def _load_block(load: Load, seed: int, straddle_s: float | None) -> dict[str, An
     if load.around is None or load.period_s is None:
         raise UsageError("sweep.load: a straddle load needs `around` and `period`")
     low, high = straddle_bounds(load.around)
-    return {"kind": "straddle", "low": low, "high": high, "period_s": load.period_s, "duration_s": straddle_s}
+    return {"kind": "straddle", "low": low, "high": high, "period_s": load.period_s}
 
 
 def bodies_sha256(endpoint: str, template: Mapping[str, object], prompts: Sequence[Prompt]) -> str:
