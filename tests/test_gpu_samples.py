@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.analysis.trace import boot_trace, gpu_window, of_gpus
+from orchestrator.config import load_experiment
 from orchestrator.model.experiment import Gpus
 from orchestrator.records.gpu_samples import GpuSamples
+from orchestrator.records.points import read_points
 from orchestrator.records.spans import load_span
+from tests.run_folders import EXPERIMENT, write_run
 
 HEAD = "utc_s,elapsed_s,foreign_pids,xids,index,clocks_event_reasons.active\n"
 
@@ -35,6 +39,43 @@ def test_a_window_tells_what_all_lines_tell(
     path = tmp_path / "gpu.csv"
     path.write_text("".join([HEAD, *lines]))
     assert GpuSamples(path).window(begin, end) == gpu_window([HEAD, *lines], begin, end)
+
+
+@pytest.mark.parametrize(
+    ("lines", "begin", "end", "misses"),
+    [
+        (ORDERED, 1002.5, 1002.6, True),
+        (ORDERED, 1002.5, 1003, False),
+        (SET_BACK, 902.5, 902.6, True),
+        (SET_BACK, 901, 903, False),
+        (NO_TIME, 1002.5, 1002.6, True),
+        ([], 0, 2000, False),
+    ],
+)
+def test_a_load_between_two_samples_is_known_as_unsampled(
+    lines: list[str], begin: float, end: float, misses: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "gpu.csv"
+    path.write_text("".join([HEAD, *lines]))
+    assert GpuSamples(path).misses(begin, end) is misses
+
+
+@pytest.mark.parametrize(
+    ("simulated", "samples", "noted"), [(False, True, True), (True, True, False), (False, False, False)]
+)
+def test_a_real_point_without_a_sample_says_so(
+    simulated: bool, samples: bool, noted: bool, tmp_path: Path
+) -> None:
+    store = write_run(tmp_path, "20260101-000000-trial-0001", boots=1, arms=("baseline",), sweep=(4,))
+    (path,) = store.folder.glob("arms/baseline/boot-1/*.meta.json")
+    load = {"wall_start_utc": "1970-01-01T00:16:42.250Z", "client": {"wall_s": 0.5}}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "simulated": simulated, "load": load}))
+    if samples:
+        (path.parent / "gpu.csv").write_text("".join([HEAD, *ORDERED]))
+    text = EXPERIMENT.format(model="/models/m", boots=1, more="", sweep=[4], load="closed")
+    (point,) = read_points(store, load_experiment(text, name="e.yaml").experiment).points
+    said = "gpu_unsampled: no GPU sample is of the 0.5 s of this load: what limited its clocks is unknown"
+    assert (said in point.notes) is noted
 
 
 THERMAL = HEAD.replace(",clocks", ",clocks.sm,clocks") + "".join(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from orchestrator.analysis.validity import GpuWindow
+from orchestrator.analysis.validity import Finding, GpuWindow
 from orchestrator.model.experiment import Gpus
 from orchestrator.model.result import BootTrace, Series
 
@@ -231,6 +231,12 @@ def gpu_window(lines: Iterable[str], begin_utc_s: float, end_utc_s: float) -> Gp
         xids |= _numbers(row.get("xids"))
         foreign |= _numbers(row.get("foreign_pids"))
     return GpuWindow(frozenset(seen), tuple(sorted(xids)), tuple(sorted(foreign))) if told else None
+
+
+def no_sample(load_s: float) -> Finding:
+    """For a load of `load_s` seconds that fell between two samples."""
+    text = f"no GPU sample is of the {load_s:.1f} s of this load: what limited its clocks is unknown"
+    return Finding("gpu_unsampled", text, fatal=False)
 
 
 def _mask(row: Mapping[str, str]) -> int | None:

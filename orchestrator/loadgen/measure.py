@@ -45,7 +45,7 @@ class Measurement:
         loop = asyncio.get_running_loop()
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, self._interrupt)
-        self.wall_start_utc = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self.wall_start_utc = _now_utc()
         self.began_ns = perf_counter_ns()
         self.meter = LagMeter(loop)
         pool = Pool(self.spec.host, self.spec.port, self.spec.connect_timeout_s)
@@ -78,6 +78,7 @@ class Measurement:
         feeder = self._feeder = Feeder(pool, phase, requests, load, concurrency, limits, self._keep)
         assert self.meter is not None
         if phase == LOAD:
+            self.wall_start_utc = _now_utc()
             self.meter.start()
         try:
             if not self.interrupted:
@@ -156,3 +157,9 @@ def _requests(spec: Spec, bodies: Sequence[bytes]) -> "list[bytes]":
         "Content-Type: application/json\r\nAccept: text/event-stream\r\nContent-Length: "
     )
     return [f"{head}{len(body)}\r\n\r\n".encode() + body for body in bodies]
+
+
+def _now_utc() -> str:
+    """To the millisecond, since GPU samples are found by it and loads may be shorter than a second."""
+    now = time.time()
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03d}Z"

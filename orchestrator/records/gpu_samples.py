@@ -30,6 +30,10 @@ class GpuSamples:
             lines = lines[bisect_left(self._at, begin_utc_s) : bisect_right(self._at, end_utc_s)]
         return gpu_window([*self._head, *lines], begin_utc_s, end_utc_s)
 
+    def misses(self, begin_utc_s: float, end_utc_s: float) -> bool:
+        """There are samples, and none of them is of that time."""
+        return bool(self._lines) and not any(begin_utc_s <= at <= end_utc_s for at in self._at)
+
 
 def _utc_s(line: str) -> float:
     """NaN, which is in no order, for a line that does not begin with a time."""

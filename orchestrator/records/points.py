@@ -25,6 +25,7 @@ from orchestrator.analysis.likeness import (
 )
 from orchestrator.analysis.roles import roles
 from orchestrator.analysis.stepping import SHARE, TRANSITIONS, unstepped
+from orchestrator.analysis.trace import no_sample
 from orchestrator.analysis.validity import Evidence, Finding, GpuWindow, judge, judged
 from orchestrator.analysis.witness import EVENT_CPU, ClientWork, across_boots, client_work, event_cpu_s
 from orchestrator.load.point import read_records
@@ -120,6 +121,8 @@ class _Reader:
         work = self.work(meta, raw.ok)
         metrics |= {**stepping, EVENT_CPU: event_cpu_s(work)}
         point = _point(stored, replace(raw, metrics=metrics))
+        samples = self.store.folder / self.store.boot_path(home.arm, home.boot, GPU_SAMPLES)
+        window, blind = self.gpu(stored, samples)
         evidence = evidence_of(
             replace(raw, metrics=metrics),
             arm=arm,
@@ -131,8 +134,10 @@ class _Reader:
             client=client_summary(meta.get("load") or {}),
             warmup_requests=point.warmup_requests,
             expected_worker=self.workers.get(stored.arm),
-            gpu=self.gpu(stored, self.store.folder / self.store.boot_path(home.arm, home.boot, GPU_SAMPLES)),
+            gpu=window,
         )
+        if blind is not None:
+            notes = (*notes, blind)
         self.served.append(((home.arm, home.boot), stored))
         if stored.damaged:
             notes = (*notes, DAMAGED_RECORDS)
@@ -166,14 +171,16 @@ class _Reader:
             self.servers[arm, boot] = json_object(path)
         return self.servers[arm, boot]
 
-    def gpu(self, stored: StoredPoint, path: Path) -> GpuWindow | None:
-        """What the samples say of a load. Points come boot by boot, so one file of samples is held at a time."""
+    def gpu(self, stored: StoredPoint, path: Path) -> tuple[GpuWindow | None, Finding | None]:
+        """What the samples say of a load, and that they say nothing. Points come boot by boot, so one file is held."""
         span = load_span(stored.meta)
         if span is None or not path.is_file():
-            return None
+            return None, None
         if self.samples is None or self.samples.path != path:
             self.samples = GpuSamples(path, self.gpus)
-        return self.samples.window(*span)
+        real = not stored.meta.get("simulated")  # an invented GPU hides nothing
+        unsampled = real and self.samples.misses(*span)
+        return self.samples.window(*span), no_sample(span[1] - span[0]) if unsampled else None
 
     def work(self, meta: Mapping[str, Any], ok: int) -> ClientWork | None:
         """What the load generator says of the node's processors. A simulated engine's speed is no node's."""

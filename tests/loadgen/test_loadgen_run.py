@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -220,6 +221,7 @@ def test_the_warm_up_is_of_the_same_shape_counted_and_left_out(offer):
             await reply.pause(0.6)
         await chat_script()(request, reply)
 
+    began = time.time()
     with LoadStub(script) as stub:
         run = offer(stub.port, requests=8, warmup=4, concurrency=4)
     assert stub.seen.peak == 4
@@ -227,6 +229,9 @@ def test_the_warm_up_is_of_the_same_shape_counted_and_left_out(offer):
     assert max(row["first_ns"] - row["sent_ns"] for row in run.warmup) / 1e9 > 0.6
     assert max(row["first_ns"] - row["sent_ns"] for row in run.load) / 1e9 < 0.6
     assert max(row["end_ns"] for row in run.warmup) < min(row["sent_ns"] for row in run.load)
+    begun = datetime.fromisoformat(run.summary["wall_start_utc"]).timestamp()
+    assert began + 0.6 < begun < time.time()  # of the load, and to the millisecond
+    assert run.summary["wall_start_utc"][19] == "."
     assert run.summary["tokens"]["output"] == 8 * 4
 
 
