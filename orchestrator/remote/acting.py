@@ -9,6 +9,8 @@ from orchestrator.errors import RemoteError
 from orchestrator.remote import replies
 from orchestrator.remote.calls import GRACE_S, QUICK_S, Args, Calls, GpuChoice, content, gpu_args
 
+RECOVER_S = 180.0  # a server is stopped, then every changed file is put back and hashed
+
 
 class ActingVerbs(Calls):
     def guard(
@@ -55,16 +57,7 @@ class ActingVerbs(Calls):
 
         `files`: `{path, before_sha256, after_sha256, data}`, absolute path, data bytes (None: no such file afterwards).
         """
-        listed = [
-            {
-                "path": file["path"],
-                "before_sha256": file["before_sha256"],
-                "after_sha256": file["after_sha256"],
-                **content(file["data"]),
-            }
-            for file in files
-        ]
-        return self._call(replies.Applied, "apply", {"set": name, "files": listed}, timeout_s)
+        return self._call(replies.Applied, "apply", {"set": name, "files": _edits(files)}, timeout_s)
 
     def lay(
         self, name: str, package: str, package_path: str, files: Sequence[Args], *, timeout_s: float = 600.0
@@ -73,24 +66,15 @@ class ActingVerbs(Calls):
 
         `files` as for `apply`, with package-relative paths.
         """
-        listed = [
-            {
-                "path": file["path"],
-                "before_sha256": file["before_sha256"],
-                "after_sha256": file["after_sha256"],
-                **content(file["data"]),
-            }
-            for file in files
-        ]
-        args = {"set": name, "package": package, "package_path": package_path, "files": listed}
+        args = {"set": name, "package": package, "package_path": package_path, "files": _edits(files)}
         return self._call(replies.Laid, "lay", args, timeout_s)
 
-    def origins(self, *, timeout_s: float = QUICK_S) -> replies.Origins:
+    def origins(self) -> replies.Origins:
         """Where each process of the server that runs its interpreter loads the package from."""
-        return self._call(replies.Origins, "origins", {}, timeout_s)
+        return self._call(replies.Origins, "origins", {}, QUICK_S)
 
-    def verify(self, *, timeout_s: float = QUICK_S) -> tuple[replies.VerifiedFile, ...]:
-        return self._call(replies.Verified, "verify", {}, timeout_s).files
+    def verify(self) -> tuple[replies.VerifiedFile, ...]:
+        return self._call(replies.Verified, "verify", {}, QUICK_S).files
 
     def free(self, *, policy: str, rules: Sequence[Args], gpus: GpuChoice, timeout_s: float) -> replies.Freed:
         """Make the GPUs free as `policy` allows. RemoteError code `busy` (data: holders) when they are not."""
@@ -129,8 +113,8 @@ class ActingVerbs(Calls):
         """A small file below the run's work folder; it goes with that folder."""
         return self._call(replies.Put, "put", {"path": path, **content(data)}, QUICK_S)
 
-    def server(self, *, timeout_s: float = QUICK_S) -> replies.ServerState:
-        return self._call(replies.ServerState, "server", {}, timeout_s)
+    def server(self) -> replies.ServerState:
+        return self._call(replies.ServerState, "server", {}, QUICK_S)
 
     def stop(
         self, *, timeout_s: float = 30.0, gpu_free_s: float = 60.0, gpus: GpuChoice = "all"
@@ -146,8 +130,8 @@ class ActingVerbs(Calls):
         """Write GPU samples to `path` on the node; None stops."""
         return self._call(replies.Sampled, "sample", {"interval_s": interval_s, "path": path}, QUICK_S)
 
-    def restore(self, *, timeout_s: float = QUICK_S * 2) -> replies.Restored:
-        return self._call(replies.Restored, "restore", {}, timeout_s)
+    def restore(self) -> replies.Restored:
+        return self._call(replies.Restored, "restore", {}, QUICK_S * 2)
 
     def unwind(self, *, stop_s: float, reason: str, timeout_s: float = 180.0) -> replies.Unwound:
         """Give the node back: stop, restore, verify, unlock. RemoteError code `dirty` when something is left."""
@@ -160,14 +144,13 @@ class ActingVerbs(Calls):
         force: bool = False,
         keep_foreign: bool = False,
         by: str = "",
-        timeout_s: float = 180.0,
     ) -> replies.RecoveredRuns:
         """What `dynspec stop` and `dynspec restore` ask: end what was started, put back every changed file.
 
         `by`: what the controller of a run that this ends is told of who ended it.
         """
         args = {"what": what, "force": force, "keep_foreign": keep_foreign, "by": by}
-        return self._call(replies.RecoveredRuns, "recover", args, timeout_s)
+        return self._call(replies.RecoveredRuns, "recover", args, RECOVER_S)
 
     def goodbye(self, *, detach: bool = False) -> None:
         """Leave: with `detach` the guardian goes on; without, it gives the node back by itself if it has not yet."""
@@ -179,3 +162,15 @@ class ActingVerbs(Calls):
 
     def clean(self, *, run_id: str, workdir: str) -> None:
         self._channel.call("clean", {"run_id": run_id, "workdir": workdir}, QUICK_S)
+
+
+def _edits(files: Sequence[Args]) -> list[Args]:
+    return [
+        {
+            "path": file["path"],
+            "before_sha256": file["before_sha256"],
+            "after_sha256": file["after_sha256"],
+            **content(file["data"]),
+        }
+        for file in files
+    ]

@@ -16,6 +16,8 @@ from orchestrator.remote import replies
 from orchestrator.remote.calls import GRACE_S, QUICK_S, Args, Calls, GpuChoice, content, gpu_args
 from orchestrator.remote.channel import Channel
 
+OVERLAY_S = 90.0
+
 
 class ReadingVerbs(Calls):
     def __init__(self, channel: Channel) -> None:
@@ -63,23 +65,17 @@ class ReadingVerbs(Calls):
         }
         return self._call(Facts, "facts", args, timeout_s)
 
-    def read_files(
-        self, paths: Sequence[str], *, max_bytes: int | None = None, timeout_s: float = QUICK_S
-    ) -> tuple[replies.ReadFile, ...]:
-        args: dict[str, Any] = {
-            "paths": list(paths),
-            **({} if max_bytes is None else {"max_bytes": max_bytes}),
-        }
-        return self._call(replies.ReadFiles, "read", args, timeout_s).files
+    def read_files(self, paths: Sequence[str]) -> tuple[replies.ReadFile, ...]:
+        return self._call(replies.ReadFiles, "read", {"paths": list(paths)}, QUICK_S).files
 
-    def contents(self, files: Sequence[FileFact], *, timeout_s: float = QUICK_S) -> dict[str, bytes]:
+    def contents(self, files: Sequence[FileFact]) -> dict[str, bytes]:
         """The files' bytes as `facts` saw them, by absolute path; a digest that was read before is not read again.
 
         Raises RemoteError code `changed` for a file that is not what the fact says.
         """
         present = [fact for fact in files if fact.exists]
         wanted = [fact.absolute for fact in present if fact.sha256 not in self._read_before]
-        for read in self.read_files(wanted, timeout_s=timeout_s) if wanted else ():
+        for read in self.read_files(wanted) if wanted else ():
             if read.data is not None and read.sha256 is not None:
                 self._read_before[read.sha256] = read.data
         changed = [fact.absolute for fact in present if fact.sha256 not in self._read_before]
@@ -140,7 +136,6 @@ class ReadingVerbs(Calls):
         package: str,
         package_path: str,
         absent: Sequence[str] = (),
-        timeout_s: float = 90.0,
     ) -> replies.OverlayCheck:
         """Whether an overlay of the package would be what this interpreter loads. Nothing is written.
 
@@ -156,10 +151,10 @@ class ReadingVerbs(Calls):
             "package_path": package_path,
             "absent": list(absent),
         }
-        return self._call(replies.OverlayCheck, "overlay", args, timeout_s)
+        return self._call(replies.OverlayCheck, "overlay", args, OVERLAY_S)
 
-    def holders(self, gpus: GpuChoice = "all", *, timeout_s: float = QUICK_S) -> replies.Holders:
-        return self._call(replies.Holders, "holders", {"gpus": gpu_args(gpus)}, timeout_s)
+    def holders(self, gpus: GpuChoice = "all") -> replies.Holders:
+        return self._call(replies.Holders, "holders", {"gpus": gpu_args(gpus)}, QUICK_S)
 
     def http(
         self, method: str, port: int, path: str, body: str | None = None, *, timeout_s: float = 10.0
@@ -168,12 +163,10 @@ class ReadingVerbs(Calls):
         args = {"method": method, "port": port, "path": path, "body": body, "timeout_s": timeout_s}
         return self._call(replies.HttpReply, "http", args, timeout_s + GRACE_S)
 
-    def tail(
-        self, path: str, offset: int, max_bytes: int = 1 << 20, *, timeout_s: float = QUICK_S
-    ) -> replies.Tail:
+    def tail(self, path: str, offset: int, max_bytes: int = 1 << 20) -> replies.Tail:
         return self._call(
-            replies.Tail, "tail", {"path": path, "offset": offset, "max_bytes": max_bytes}, timeout_s
+            replies.Tail, "tail", {"path": path, "offset": offset, "max_bytes": max_bytes}, QUICK_S
         )
 
-    def status(self, *, timeout_s: float = QUICK_S) -> replies.Status:
-        return self._call(replies.Status, "status", {}, timeout_s)
+    def status(self) -> replies.Status:
+        return self._call(replies.Status, "status", {}, QUICK_S)
