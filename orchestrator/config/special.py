@@ -9,9 +9,8 @@ from orchestrator.config.kinds import BAD, Bad, Choice, Json, ListOf, Text, Whol
 from orchestrator.config.measures import RATE, duration
 from orchestrator.config.sections import Field, Section
 from orchestrator.config.tree import ListNode, MapNode, Problems, ScalarNode, TreeNode
-from orchestrator.model.experiment import Load, Prompts
+from orchestrator.model.experiment import PROMPT_KINDS, Load, Prompts
 
-PROMPT_KINDS = ("coding", "agentic")
 _INDICES = ListOf(Whole(0, 1023), "GPU indices", unique=True)
 
 

@@ -48,7 +48,6 @@ GATE_METRICS = (
 LONGEST_NAME = 64
 NAME = rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{LONGEST_NAME - 1}}}"
 _DOTTED = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
-_VERSION = "1, the version that this dynspec reads,"
 _PATH = Text("a path", home=True)
 _PATCHES = ListOf(
     Text("a patch name", NAME, "dynspec patch list shows the names", longest=LONGEST_NAME),

@@ -18,10 +18,9 @@ from typing import Any
 
 from orchestrator.errors import UsageError
 from orchestrator.loadgen.bodies import prompt_kind
-from orchestrator.model.experiment import Prompts
+from orchestrator.model.experiment import PROMPT_KINDS, Prompts
 
 Prompt = str | list[int] | list[dict[str, Any]]
-BUILTIN_KINDS = ("coding", "agentic")
 _SEPARATOR = "\n=====\n"
 
 
@@ -78,15 +77,15 @@ def digest_of(prompts: Prompts, base: Path = Path()) -> str:
     return hashlib.sha256(given).hexdigest()
 
 
-def builtin(kinds: Sequence[str] = BUILTIN_KINDS, seed: int | None = None) -> tuple[str, ...]:
+def builtin(kinds: Sequence[str] = PROMPT_KINDS, seed: int | None = None) -> tuple[str, ...]:
     """The carried prompts of these kinds, taken in turn from each, so that any short run of them is a mix.
 
     A seed gives each kind an order of its own.
     """
-    unknown = [kind for kind in kinds if kind not in BUILTIN_KINDS]
+    unknown = [kind for kind in kinds if kind not in PROMPT_KINDS]
     if unknown or not kinds:
         wrong = f"no kind {unknown[0]!r}" if unknown else "empty"
-        raise UsageError(f"sweep.prompts.kinds: {wrong}; known: {', '.join(BUILTIN_KINDS)}")
+        raise UsageError(f"sweep.prompts.kinds: {wrong}; known: {', '.join(PROMPT_KINDS)}")
     sets = [_carried(kind) for kind in kinds]
     for texts in sets if seed is not None else ():
         random.Random(seed).shuffle(texts)

@@ -94,10 +94,13 @@ class Load:
     period_s: float | None = None  # straddle
 
 
+PROMPT_KINDS = ("coding", "agentic")  # a file each in load/texts
+
+
 @dataclass(frozen=True)
 class Prompts:
     source: Literal["builtin", "file", "input_ids"] = "builtin"
-    kinds: tuple[str, ...] = ("coding", "agentic")  # builtin
+    kinds: tuple[str, ...] = PROMPT_KINDS  # builtin
     path: str | None = None  # file: JSONL
     vocab: int | None = None  # input_ids: generated periodic sequences over this vocabulary
     seed: int = 1000
