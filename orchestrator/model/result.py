@@ -118,6 +118,7 @@ class RunInfo:
     run_id: str = ""
     name: str = ""
     host: str = ""
+    restore: str = ""  # the command that puts the node back
     folder: str = ""  # where records, logs and the report lie
     started_utc: str = ""
     ended_utc: str = ""

@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.analysis.gate import GateResult
 from orchestrator.analysis.setups import used_gpus
+from orchestrator.command import node_command
 from orchestrator.model.experiment import Experiment, Gpus, Prompts
 from orchestrator.model.result import Outcome, RunInfo
 from orchestrator.records.boots import failure_cards, traces
@@ -38,6 +39,7 @@ def run_info(
         run_id=store.run_id,
         name=experiment.name,
         host=experiment.node.host,
+        restore=node_command("restore", experiment.node),
         folder=str(from_here(store.folder)),
         started_utc=str(first.get("t", "")),
         ended_utc=ended.ended_utc if ended else "",

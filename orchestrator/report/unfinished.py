@@ -120,5 +120,5 @@ def _advice(info: RunInfo, end: Unfinished) -> str:
     if end.under_way:
         return ""
     if info.state == "dirty":
-        return f"the node is not as it was: put it back first: dynspec restore {info.host}"
+        return f"the node is not as it was: put it back first: {info.restore}"
     return f"go on with: {end.resume}" if end.resume and end.missing else ""

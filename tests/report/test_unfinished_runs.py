@@ -218,6 +218,16 @@ def ended(run, state: str):
     run.write_json("outcome.json", {"outcome": {"exit_code": 0, "state": state, **told}})
 
 
+def test_a_run_that_left_its_node_changed_tells_the_command_that_reaches_it(run):
+    without(run, "baseline/boot-2")
+    ended(run, "dirty")
+    began = begun_experiment(run)
+    node = replace(began.node, host="ci@gpu-1:2222", ssh_config="/etc/lab")
+    info = run_info(run, replace(began, node=node))
+    says = "put it back first: dynspec restore ci@gpu-1:2222 --ssh-config /etc/lab"
+    assert answer(measured(no_baseline), info).endswith(says)
+
+
 def test_what_a_run_lacks_is_counted_by_planned_measurements(run):
     planned_points(run)
     without(run, "baseline/boot-2")
