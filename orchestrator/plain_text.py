@@ -7,12 +7,13 @@ from typing import Any
 
 # Control characters but tab and newline, and direction overrides.
 _STEERING = "\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069"
-_UNSAFE = re.compile(f"[{_STEERING}\ud800-\udfff]")
+_UNSAFE = re.compile(f"[{_STEERING}\ud800-\udfff\ufffe\uffff]")
 _UNSAFE_FROM_NODE = re.compile(f"[{_STEERING}]")  # halves of pairs stay: a path that is no UTF-8 has them
 
 
 def clean(text: str) -> str:
-    """Each unsafe character becomes U+FFFD; halves of pairs too, which no file could be written with."""
+    """Each unsafe character becomes U+FFFD; halves of pairs too, which no file could be written with, and the two
+    that no XML may hold."""
     return text if text.isprintable() else _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
