@@ -112,7 +112,10 @@ def test_junit_reports_crashed_boots_as_errors_and_a_lost_gate_as_failure():
 def test_junit_survives_what_no_xml_may_hold(char):
     card = replace(CARD, title=f"<&]]>{char}", excerpt=(f"a{char}b",))
     root = ElementTree.fromstring(junit.render(SHOWN, replace(INFO, failures=(card,))).encode())
-    assert root.find("testsuite[@name='boots']/testcase/error").get("message") == "<&]]>\N{REPLACEMENT CHARACTER}"
+    assert (
+        root.find("testsuite[@name='boots']/testcase/error").get("message")
+        == "<&]]>\N{REPLACEMENT CHARACTER}"
+    )
 
 
 def test_a_gate_without_reference_is_a_failed_case_of_its_own():
