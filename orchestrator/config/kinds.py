@@ -57,6 +57,11 @@ def wrong(node: TreeNode, path: str, problems: Problems, wanted: str, how: str =
     return BAD
 
 
+def nul(node: TreeNode, path: str, problems: Problems, wanted: str) -> Bad:
+    problems.add(node.where, path, f"a NUL character, which cannot be in {wanted}")
+    return BAD
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """`; did you mean x?` for the closest known word, else the known words, else nothing."""
     from difflib import get_close_matches  # only wanted when something is wrong
@@ -100,8 +105,7 @@ class Text:
             assert isinstance(node, ScalarNode)
             return wrong(node, path, problems, self.what, f'write "{shorten(node.text)}" for the text')
         if "\0" in value:
-            problems.add(node.where, path, f"a NUL character, which cannot be in {self.what}")
-            return BAD
+            return nul(node, path, problems, self.what)
         if not value.strip():
             problems.add(node.where, path, f"empty where {self.what} is wanted")
             return BAD

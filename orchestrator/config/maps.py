@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.config.kinds import BAD, Bad, Json, is_null, wrong
+from orchestrator.config.kinds import BAD, Bad, Json, is_null, nul, wrong
 from orchestrator.config.scalars import Refused, describe, read_plain, shorten
 from orchestrator.config.secrets import secret_name, secret_value
 from orchestrator.config.sections import join, unique_entries
@@ -121,7 +121,7 @@ def _word(node: ScalarNode, path: str, problems: Problems, *, in_list: bool) -> 
         )
         return BAD
     if isinstance(value, str) and "\0" in value:
-        return wrong(node, path, problems, "a word of a command line")
+        return nul(node, path, problems, "a word of a command line")
     # 0.90 must reach the server as it was written, and 0.9 is not how it was written.
     if isinstance(value, float) and str(value) != node.text:
         return node.text
@@ -189,7 +189,7 @@ def _env(name: str, node: TreeNode, path: str, problems: Problems) -> str | Secr
         return wrong(
             node, path, problems, "text", f'environment values are text: write "{shorten(node.text)}"'
         )
-    return wrong(node, path, problems, "text without NUL") if "\0" in value else value
+    return nul(node, path, problems, "text") if "\0" in value else value
 
 
 def _reference(node: MapNode, path: str, problems: Problems) -> SecretRef | Bad:
