@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from orchestrator.analysis.crossover import by_concurrency, crossover
+from orchestrator.analysis.crossover import AcrossSwitch, by_concurrency, crossover
+from orchestrator.analysis.own_switch import OwnSwitch
 from orchestrator.analysis.verdict import Side
 
 SWEEP = (1, 2, 5, 10, 30, 70)
@@ -141,3 +142,74 @@ def test_a_level_that_is_exactly_even_hides_no_crossing():
     plain = Side("b", {1: {1: 100.0, 10: 1000.0, 100: 10000.0}})
     (crossing,) = crossover("output_tps", eagle, plain).crossings
     assert 1 < crossing.concurrency < 100
+
+
+def gains(*shares: float):
+    """A rate with these gains over `base` at the levels of the sweep."""
+    return lambda c: 100.0 * c * (1 + shares[SWEEP.index(c)])
+
+
+ABOVE_5 = OwnSwitch(frozenset({10, 30, 70}))
+UNTOLD = OwnSwitch(frozenset({30, 70}), anywhere=True)
+NEVER_ON = OwnSwitch(frozenset(SWEEP))
+
+
+@pytest.mark.parametrize("boots", [1, 5])
+@pytest.mark.parametrize(
+    ("shares", "switch", "crosses_in", "across"),
+    [
+        pytest.param((0.3, 0.3, 0.2, -0.2, -0.3, -0.3), OwnSwitch(), [(5, 10)], [], id="never switches"),
+        pytest.param(
+            (0.3, 0.3, 0.2, -0.2, -0.3, -0.3), ABOVE_5, [], [(5, 10, "worse", True)], id="in between"
+        ),
+        pytest.param(
+            (0.3, -0.1, -0.2, -0.2, -0.3, -0.3), ABOVE_5, [(1, 2)], [], id="below its switch: still a line"
+        ),
+        pytest.param(
+            (0.3, 0.3, 0.2, 0.1, -0.1, 0.1),
+            ABOVE_5,
+            [],
+            [],
+            id="plain steps on both sides: the noise of boots",
+        ),
+        pytest.param((0.2, 0.1, -0.1, -0.1, 0.1, 0.1), NEVER_ON, [], [], id="it never speculates"),
+        pytest.param(
+            (0.3, 0.3, -0.2, -0.2, -0.3, -0.3), UNTOLD, [], [(2, 5, "worse", False)], id="where is not told"
+        ),
+        pytest.param(
+            (0.3, 0.3, -0.2, -0.2, 0.3, 0.3),
+            ABOVE_5,
+            [(2, 5)],
+            [],
+            id="a line first, and plain steps that look faster",
+        ),
+        pytest.param(
+            (-0.3, -0.3, -0.2, 0.2, 0.3, 0.3), ABOVE_5, [], [(5, 10, "better", True)], id="faster without"
+        ),
+    ],
+)
+def test_nothing_is_interpolated_across_an_arms_own_switch(shares, switch, crosses_in, across, boots):
+    found = crossover("output_tps", arm("d", gains(*shares), boots), base(boots=boots), switch=switch)
+    assert found.across_switch == tuple(AcrossSwitch(*turn) for turn in across)
+    assert len(found.crossings) == len(crosses_in)
+    for crossing, (low, high) in zip(found.crossings, crosses_in, strict=True):
+        ends = (crossing.concurrency, crossing.low, crossing.high)[: 1 if boots == 1 else 3]
+        assert all(low < end < high for end in ends)
+    assert found.off_at == tuple(sorted(switch.off_at))
+    plain = "crosses" if switch == OwnSwitch() else "switches"
+    assert found.kind == ("untested" if boots == 1 else plain)
+
+
+def test_levels_inside_the_noise_widen_what_is_told_of_a_turn_across_a_switch():
+    """As an arm of threshold 16 that was surely faster up to 4, and surely slower at 32."""
+    found = crossover("output_tps", arm("d", gains(0.3, 0.3, 0, 0, -0.2, -0.2)), base(), switch=ABOVE_5)
+    assert found.across_switch == (AcrossSwitch(2, 30, "worse", True),)
+
+
+def test_against_an_arm_that_speculates_plain_steps_do_tell():
+    switching = arm("d", gains(0.3, 0.3, 0.3, -0.2, 0.3, 0.3))
+    found = crossover("output_tps", switching, base(), switch=ABOVE_5, against_speculates=True)
+    assert found.across_switch == (AcrossSwitch(5, 10, "worse", True),)
+    assert [crossing.turns for crossing in found.crossings] == ["better"]
+    assert 10 < found.crossings[0].concurrency < 30
+    assert found.off_at == ()

@@ -3,25 +3,28 @@
 Between measured points each boot's log value is taken as linear in log concurrency. The interval of a crossing is the
 set of concurrencies at which the two arms are not told apart at 95 % (the test turned round, as in Fieller's theorem),
 between the last point that is surely better and the next that is surely worse. "Surely" is Holm-corrected over points.
-Where a boot lacks a level in between, the interval is those two points and nothing finer (see `_bracketed`).
+Where a boot lacks a level in between, the interval is those two points and nothing finer (see `_bracketed`). Where an
+arm switches speculation by itself in between there is no line at all: only the two points are told (`AcrossSwitch`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
 from orchestrator.analysis import stats
+from orchestrator.analysis.own_switch import STAYS, OwnSwitch
 from orchestrator.analysis.stats import Contrast
 from orchestrator.analysis.verdict import PointVerdict, Side, compare, contrast, higher_is_better
 
 GRID = 32  # steps between two measured points when looking for an edge
 BISECTIONS = 30
 
-Kind = Literal["never", "always", "partly", "crosses", "noise", "untested", "nothing"]
+Kind = Literal["never", "always", "partly", "crosses", "switches", "noise", "untested", "nothing"]
+Turn = Literal["worse", "better"]
 
 
 @dataclass(frozen=True)
@@ -31,14 +34,26 @@ class Crossing:
     concurrency: float
     low: float | None
     high: float | None
-    turns: Literal["worse", "better"]
+    turns: Turn
+
+
+@dataclass(frozen=True)
+class AcrossSwitch:
+    """The arm turns between two measured concurrencies between which it switches by itself; where, nothing tells.
+    `seen`: it speculates at one of them alone. Otherwise it may have switched, by settings that are not known."""
+
+    low: int
+    high: int
+    turns: Turn
+    seen: bool
 
 
 @dataclass(frozen=True)
 class Crossover:
     """Plain answers: `never` better, `always` better (nowhere shown worse), `partly` (the same of half of the asked
     concurrencies or fewer, as the others do not count), `crosses`, inside the `noise` everywhere, `untested` (one
-    boot: estimates without a claim), `nothing` to compare."""
+    boot: estimates without a claim), `nothing` to compare. `switches`: told apart, by an arm that switches speculation
+    by itself, so that not every difference is of speculation (`off_at`) and not every turn a crossing."""
 
     arm: str
     against: str
@@ -50,6 +65,8 @@ class Crossover:
     unclear_at: tuple[int, ...]
     changes: Mapping[int, Contrast]  # concurrency -> ratio arm / against
     uncounted_at: tuple[int, ...] = ()  # asked, without a value that counts on both sides
+    across_switch: tuple[AcrossSwitch, ...] = ()
+    off_at: tuple[int, ...] = ()  # of `changes`, where neither side speculates
 
 
 def crossover(
@@ -61,10 +78,13 @@ def crossover(
     shared_boots: bool = False,
     floor: float = 1.0,
     asked: Collection[int] = (),
+    switch: OwnSwitch = STAYS,
+    against_speculates: bool = False,
 ) -> Crossover:
     """`Side.values` are keyed by concurrency here (see `by_concurrency`).
 
     `asked`: concurrencies that were to be measured; the answer is of all of them, or it says which.
+    `switch`: where the arm leaves off speculation by itself; `against_speculates`: the other one never does.
     `offset`: compare with `against` times this, as for a plain step that costs more than the baseline's.
     """
     moved = Side(against.name, _scaled(against.values, offset), against.order)
@@ -74,20 +94,27 @@ def crossover(
     calls = {name: _at(comparison.points, name) for name in ("better", "worse", "inconclusive")}
     changes = {point.index: point.contrast for point in comparison.points}
     tested = any(point.contrast.tested for point in comparison.points)
-    sure = [point for point in comparison.points if point.call != "inconclusive"]
-    if tested:
-        gain = _interpolated(metric, comparison.method, arm, moved)
-        crossings = tuple(
-            _crossing(a, b, gain)
-            if _same_boots(a.index, b.index, arm, against)
-            else _bracketed(metric, a.index, b.index, changes)
-            for a, b in pairwise(sure)
-            if a.call != b.call
-        )
-    else:
-        crossings = _estimates(metric, changes)
+    off = frozenset() if against_speculates else switch.off_at & changes.keys()
+    gain = _interpolated(metric, comparison.method, arm, moved)
+
+    def cross(low: int, high: int, turns: Turn) -> Crossing:
+        if not tested:
+            return _estimate(metric, low, high, changes)
+        if _same_boots(low, high, arm, against):
+            return _crossing(low, high, turns, gain)
+        return _bracketed(metric, low, high, changes)
+
+    turned = _sure_turns(comparison.points) if tested else _signs_turn(metric, changes)
+    # With plain steps on both sides it is no gain or loss of speculation that turns.
+    told = [(low, high, turns) for low, high, turns in turned if not {low, high} <= off]
+    crossings = tuple(cross(*turn) for turn in told if not switch.inside(*turn[:2]))
+    across = tuple(
+        AcrossSwitch(*turn, seen=switch.seen(*turn[:2])) for turn in told if switch.inside(*turn[:2])
+    )
     uncounted = tuple(sorted(set(asked) - set(changes)))
     kind = _kind(tested, calls, bool(crossings), mostly=len(changes) > len(uncounted))
+    if kind != "noise" and tested and (across or off):
+        kind = "switches"
     return Crossover(
         arm.name,
         against.name,
@@ -99,6 +126,8 @@ def crossover(
         calls["inconclusive"],
         changes,
         uncounted,
+        across,
+        tuple(sorted(off)),
     )
 
 
@@ -185,13 +214,13 @@ def _bracketed(metric: str, low: int, high: int, changes: Mapping[int, Contrast]
     continuous. The interval is what the tests at both ends carry by themselves: left of it the arm is surely on one
     side, right of it on the other.
     """
-    first = _estimates(metric, {c: change for c, change in changes.items() if low <= c <= high})[0]
+    inside = {c: change for c, change in changes.items() if low <= c <= high}
+    first = _estimate(metric, *next(_signs_turn(metric, inside))[:2], changes)
     return Crossing(first.concurrency, float(low), float(high), first.turns)
 
 
-def _crossing(left: PointVerdict, right: PointVerdict, gain: Gain) -> Crossing:
-    """Between two measured concurrencies with opposite sure calls (`index` is the concurrency here)."""
-    turns: Literal["worse", "better"] = "worse" if left.call == "better" else "better"
+def _crossing(low: int, high: int, turns: Turn, gain: Gain) -> Crossing:
+    """Between two measured concurrencies with opposite sure calls."""
     sign = 1 if turns == "worse" else -1
 
     def leaves(c: float) -> bool:  # no longer surely on the left's side
@@ -205,7 +234,7 @@ def _crossing(left: PointVerdict, right: PointVerdict, gain: Gain) -> Crossing:
     def crossed(c: float) -> bool:
         return sign * gain(c)[0] <= 0
 
-    a, b = float(left.index), float(right.index)
+    a, b = float(low), float(high)
     return Crossing(_first(crossed, a, b), _first(leaves, a, b), _first(arrives, b, a), turns)
 
 
@@ -225,13 +254,29 @@ def _first(test: Callable[[float], bool], start: float, end: float) -> float:
     return here
 
 
-def _estimates(metric: str, changes: Mapping[int, Contrast]) -> tuple[Crossing, ...]:
-    """Sign changes of the estimates alone, without an interval. A level that is exactly even takes no side."""
-    sign = 1 if higher_is_better(metric) else -1
-    gains = [(c, sign * math.log(change.ratio)) for c, change in sorted(changes.items()) if change.ratio != 1]
-    found = []
-    for (low, left), (high, right) in pairwise(gains):
-        if left * right < 0:
-            at = low * math.exp(math.log(high / low) * left / (left - right))
-            found.append(Crossing(at, None, None, "worse" if left > 0 else "better"))
-    return tuple(found)
+def _sure_turns(points: tuple[PointVerdict, ...]) -> Iterator[tuple[int, int, Turn]]:
+    """Neighbours among the points with a sure call whose calls differ (`index` is the concurrency here)."""
+    sure = [point for point in points if point.call != "inconclusive"]
+    for left, right in pairwise(sure):
+        if left.call != right.call:
+            yield left.index, right.index, "worse" if left.call == "better" else "better"
+
+
+def _signs_turn(metric: str, changes: Mapping[int, Contrast]) -> Iterator[tuple[int, int, Turn]]:
+    """Sign changes of the estimates alone. A level that is exactly even takes no side."""
+    sides = [(c, _gain(metric, change) > 0) for c, change in sorted(changes.items()) if change.ratio != 1]
+    for (low, left), (high, right) in pairwise(sides):
+        if left != right:
+            yield low, high, "worse" if left else "better"
+
+
+def _estimate(metric: str, low: int, high: int, changes: Mapping[int, Contrast]) -> Crossing:
+    """Where the line between two estimates of opposite sign crosses, without an interval."""
+    left, right = _gain(metric, changes[low]), _gain(metric, changes[high])
+    at = low * math.exp(math.log(high / low) * left / (left - right))
+    return Crossing(at, None, None, "worse" if left > 0 else "better")
+
+
+def _gain(metric: str, change: Contrast) -> float:
+    """Log gain: above 0 is better."""
+    return math.log(change.ratio) if higher_is_better(metric) else -math.log(change.ratio)

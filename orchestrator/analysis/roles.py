@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from orchestrator.model.experiment import Arm
 
 THRESHOLD = "speculative-disable-batch-threshold"
-DYNAMIC_ARGS = frozenset({THRESHOLD, "speculative-adaptive", "speculative-adaptive-config"})
+ADAPTIVE_ARGS = frozenset({"speculative-adaptive", "speculative-adaptive-config"})
+DYNAMIC_ARGS = ADAPTIVE_ARGS | {THRESHOLD}
 DYNAMIC_ENV = frozenset({"SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"})
 DYNAMIC_PATCHES = frozenset({"dynamic_disable"})
 
@@ -23,6 +24,7 @@ class Roles:
     plain: tuple[str, ...]  # without speculation, beside the baseline
     static_of: dict[str, str] = field(default_factory=dict)
     thresholds: dict[str, int] = field(default_factory=dict)
+    adaptive: tuple[str, ...] = ()  # dynamic, by a configuration that the arguments do not tell
     twins: tuple[tuple[str, str], ...] = ()  # arms with identical settings: an A/A pair
 
     @property
@@ -48,6 +50,7 @@ def roles(arms: Sequence[Arm]) -> Roles:
         tuple(plain[1:]),
         _partners(static, dynamic),
         {arm.name: value for arm in dynamic if isinstance(value := arm.args.get(THRESHOLD), int)},
+        tuple(arm.name for arm in dynamic if THRESHOLD not in arm.args and _given(arm, ADAPTIVE_ARGS)),
         _twins(arms),
     )
 
@@ -61,10 +64,12 @@ def roles_of_names(names: Sequence[str]) -> Roles:
 
 
 def _is_dynamic(arm: Arm) -> bool:
-    off = (False, None)
-    return bool(DYNAMIC_PATCHES & set(arm.patches)) or any(
-        arm.args.get(key) not in off for key in DYNAMIC_ARGS
-    )
+    return bool(DYNAMIC_PATCHES & set(arm.patches)) or _given(arm, DYNAMIC_ARGS)
+
+
+def _given(arm: Arm, keys: frozenset[str]) -> bool:
+    values = (arm.args.get(key) for key in keys)
+    return any(value is not None and value is not False for value in values)  # a threshold of 0 is one
 
 
 def _static_part(arm: Arm) -> object:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.analysis.crossover import Crossover, by_concurrency, crossover
+from orchestrator.analysis.own_switch import OwnSwitch, own_switch
 from orchestrator.analysis.recommend import Recommendation, recommend
 from orchestrator.analysis.roles import Roles
 from orchestrator.analysis.switching import Part, above_threshold, up_to_threshold
@@ -48,10 +49,17 @@ class Study:
             for a, b in self.parts.pairs:
                 left, right = self._curve(a, metric), self._curve(b, metric)
                 if left.values and right.values:
-                    shared = self._shared(a, b)
-                    found.append(
-                        crossover(metric, left, right, shared_boots=shared, floor=floor, asked=self._asked())
+                    compared = crossover(
+                        metric,
+                        left,
+                        right,
+                        shared_boots=self._shared(a, b),
+                        floor=floor,
+                        asked=self._asked(),
+                        switch=self._switch(a),
+                        against_speculates=b in self.parts.static,
                     )
+                    found.append(compared)
         return found
 
     def costs(self, metric: str, floor: float = 1.0) -> list[ThresholdCost]:
@@ -95,6 +103,10 @@ class Study:
     def _asked(self) -> set[int]:
         measured = {point.concurrency for arm in self.folded.values() for point in arm.points}
         return measured | set(self.asked)
+
+    def _switch(self, name: str) -> OwnSwitch:
+        threshold = self.parts.thresholds.get(name)
+        return own_switch(self.folded[name], threshold, adaptive=name in self.parts.adaptive)
 
     def _side(self, name: str, metric: str) -> Side:
         """Valid points only, by position in the sweep."""

@@ -307,6 +307,8 @@ def _crossover_json(item: Crossover) -> dict[str, Any]:
         "metric": item.metric,
         "kind": item.kind,
         "crossings": [asdict(crossing) for crossing in item.crossings],
+        "across_switch": [asdict(turn) for turn in item.across_switch],
+        "off_at": list(item.off_at),
         "better_at": list(item.better_at),
         "worse_at": list(item.worse_at),
         "unclear_at": list(item.unclear_at),

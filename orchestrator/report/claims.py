@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.report.comparisons import bounded
+from orchestrator.report.crossings import between, place, turns
 from orchestrator.report.text import concurrency, levels, listed, percent, percent_range
 
 Summary = dict[str, Any]
@@ -38,28 +39,61 @@ def _crosses(item: dict[str, Any], gained: str) -> Parts:
     if len(item["crossings"]) > 1:
         return _several(item, gained)
     first, arm = item["crossings"][0], item["arm"]
-    where = f"about {concurrency(first['concurrency'])} concurrent requests{_interval(first)}"
+    where = place(first)
     if first["turns"] == "worse":
         return f"Turn speculation off above {where}", f"{arm} is faster below, slower above ({gained})"
     return f"Turn speculation on only above {where}", f"{arm} is slower below, faster above ({gained})"
 
 
 def _several(item: dict[str, Any], gained: str) -> Parts:
-    verbs = {"worse": "stops", "better": "starts"}
-    turns = [
-        f"{verbs[c['turns']]} paying at about {concurrency(c['concurrency'])}{_interval(c)}"
-        for c in item["crossings"]
-    ]
-    return "There is no single threshold", f"{item['arm']} {listed(turns)} concurrent requests ({gained})"
+    return "There is no single threshold", f"{item['arm']} {turns(item)} ({gained})"
 
 
-def _interval(crossing: dict[str, Any]) -> str:
-    if crossing["low"] is None:
-        return ""
-    low, high = concurrency(crossing["low"]), concurrency(crossing["high"])
-    if low == high:
-        low, high = f"{crossing['low']:.1f}", f"{crossing['high']:.1f}"
-    return f" (95% interval {low} to {high})"
+def _switches(item: dict[str, Any], gained: str) -> Parts:
+    """Of an arm that switches by itself only the levels at which it speculates say whether speculation pays."""
+    lead, rest = _of_speculation(item)
+    arm = item["arm"]
+    for turn in item["across_switch"]:
+        side = "slower" if turn["turns"] == "worse" else "faster"
+        rest.append(f"{'it' if rest else arm} turns {side} {between(turn)}")
+    if unclear := _on(item, "unclear_at"):
+        rest.append(f"at {levels(unclear)} these boots cannot tell")
+    if item["off_at"]:
+        rest.append(_without(item, "it" if rest else arm))
+    return lead, f"{'; '.join(rest)} ({gained})"
+
+
+def _of_speculation(item: dict[str, Any]) -> tuple[str, list[str]]:
+    arm, better, worse = item["arm"], _on(item, "better_at"), _on(item, "worse_at")
+    if len(item["crossings"]) > 1:
+        return "There is no single threshold", [f"{arm} {turns({**item, 'across_switch': []})}"]
+    if item["crossings"]:
+        (crossing,) = item["crossings"]
+        ends = crossing["turns"] == "worse"
+        sides = "faster below, slower above" if ends else "slower below, faster above"
+        lead = f"Speculation pays {'up to' if ends else 'only above'} {place(crossing)}"
+        return lead, [f"{arm} is {sides} while it speculates"]
+    if better and worse:
+        return f"Speculation pays at concurrency {levels(better)} and costs at {levels(worse)}", []
+    if better:
+        return f"Speculation pays at concurrency {levels(better)}", [f"{arm} is faster there"]
+    if worse:
+        return f"Speculation costs at concurrency {levels(worse)}", [f"{arm} is slower there"]
+    return "No verdict on speculation", []
+
+
+def _on(item: dict[str, Any], calls: str) -> list[int]:
+    return [level for level in item[calls] if level not in item["off_at"]]
+
+
+def _without(item: dict[str, Any], subject: str) -> str:
+    """What is known of the levels at which the arm leaves speculation off by itself."""
+    off = item["off_at"]
+    words = f"at {levels(off)} {subject} does not speculate"
+    sides = (("faster", item["better_at"]), ("slower", item["worse_at"]))
+    told = [(word, [level for level in off if level in at]) for word, at in sides]
+    some = [f"{word}{'' if at == off else f' at {levels(at)}'}" for word, at in told if at]
+    return f"{words}, and is {listed(some)}" if some else words
 
 
 def undecided(item: dict[str, Any]) -> list[int]:
@@ -152,7 +186,11 @@ def _powerful(verdict: dict[str, Any]) -> bool:
 def _overall(item: dict[str, Any], verdict: dict[str, Any], gained: str) -> Parts:
     better = verdict["verdict"] == "better"
     spread = percent_range(verdict.get("low"), verdict.get("high"))
-    lead = f"Speculation {'pays' if better else 'costs'} {percent(abs(verdict['change']), signed=False)} on average"
+    size = percent(abs(verdict["change"]), signed=False)
+    lead = f"Speculation {'pays' if better else 'costs'} {size} on average"
+    if item["off_at"]:
+        lead = f"{item['arm']} is {size} {'faster' if better else 'slower'} on average"
+        gained = f"{gained}; {_without(item, 'it')}"
     at = levels(sorted(set(verdict["points_in_headline"])))
     where = f"over concurrency {at} together" if " " in at else f"at concurrency {at}"
     return lead, (
@@ -170,22 +208,40 @@ def _untested(item: dict[str, Any], gained: str) -> Parts:
 
 def estimate(item: dict[str, Any]) -> str:
     """What one boot an arm looks like, without a claim."""
-    turns = [crossing["turns"] for crossing in item["crossings"]]
+    if (item["off_at"] or item["across_switch"]) and not item["crossings"]:
+        return _estimate_with_switch(item)
+    turned = [crossing["turns"] for crossing in item["crossings"]]
     where = listed([concurrency(crossing["concurrency"]) for crossing in item["crossings"]])
-    if turns == ["worse"]:
+    if turned == ["worse"]:
         return f"speculation seems to pay up to about {where} concurrent requests"
-    if turns == ["better"]:
+    if turned == ["better"]:
         return f"speculation seems to pay only above about {where} concurrent requests"
-    if turns == ["better", "worse"]:
+    if turned == ["better", "worse"]:
         return f"speculation seems to pay only between about {where} concurrent requests"
-    if turns:
+    if turned:
         return f"the lines cross at about {where} concurrent requests"
     verb = "pay" if all(change["change"] > 0 for change in item["changes"]) else "cost"
     return f"speculation seems to {verb} at concurrency {levels([c['concurrency'] for c in item['changes']])}"
 
 
+def _estimate_with_switch(item: dict[str, Any]) -> str:
+    """Of an arm that switches by itself: by the levels at which it speculates, and not by a line across its switch."""
+    on = [change for change in item["changes"] if change["concurrency"] not in item["off_at"]]
+    if not on:
+        return f"{item['arm']} speculates at no measured concurrency"
+    sides = {
+        "pay": [change["concurrency"] for change in on if change["change"] > AGAINST],
+        "cost": [change["concurrency"] for change in on if change["change"] < -AGAINST],
+    }
+    some = listed([f"to {verb} at concurrency {levels(at)}" for verb, at in sides.items() if at])
+    told = f"speculation seems {some or 'to change nothing'}"
+    beside = [f"between {turn['low']} and {turn['high']}" for turn in item["across_switch"]]
+    return f"{told}, and {listed(beside)} {item['arm']} switches by itself" if beside else told
+
+
 _SENTENCES = {
     "crosses": _crosses,
+    "switches": _switches,
     "never": _never,
     "always": _always,
     "partly": _partly,

@@ -7,7 +7,8 @@ import math
 from typing import Any
 
 from orchestrator.model.result import RunInfo
-from orchestrator.report.text import concurrency, levels, listed, percent, percent_range, plural, sentence
+from orchestrator.report.crossings import turns
+from orchestrator.report.text import levels, listed, percent, percent_range, plural, sentence
 
 _SIDES = (
     ("above", "above its threshold", "disabled tax"),
@@ -106,17 +107,13 @@ def latency_lines(summary: dict[str, Any]) -> list[str]:
         if item["metric"] != "tpot_p50" or item["against"] != summary["roles"]["baseline"]:
             continue
         head = f"For one user's speed (median time per output token) {item['arm']}"
-        if item["kind"] == "crosses":
-            turns = {"worse": "stops", "better": "starts"}
-            at = [
-                f"{turns[c['turns']]} paying at about {concurrency(c['concurrency'])}"
-                for c in item["crossings"]
-            ]
-            found.append(f"{head} {listed(at)} concurrent requests.")
-        elif item["kind"] in ("never", "always", "partly"):
-            better = bool(item["better_at"])
-            where = item["better_at"] if better else item["worse_at"]
-            found.append(f"{head} is {'faster' if better else 'slower'} at {levels(where)}.")
+        if item["kind"] in ("untested", "noise", "nothing"):
+            continue
+        if told := turns(item):
+            found.append(f"{head} {told}.")
+        else:
+            sides = (("faster", item["better_at"]), ("slower", item["worse_at"]))
+            found.append(f"{head} is {listed([f'{word} at {levels(at)}' for word, at in sides if at])}.")
     return found
 
 

@@ -27,7 +27,7 @@ class Row:
     ttft_p50: str  # ms
     ttft_p99: str  # ms; with * where it is the slowest request only
     tpot: str  # ms/token, median
-    accept_length: str  # "2.41", "3.40 (2.5%)" where few steps speculated, "off", "unknown"
+    accept_length: str  # "2.41", "3.40 (2.5%)" where few steps speculated, "off", "off (0.2%)", "unknown"
     counts: str  # ok/failed/attempted
     marks: str  # "[1][2]", numbers of the reasons below the table
     again: bool = False  # the same concurrency as an earlier position of the sweep
@@ -144,11 +144,14 @@ def _call(verdict: dict[str, Any]) -> str:
 
 def _accept(summary: Summary, arm: str, metrics: dict[str, Any]) -> str:
     """Unknown, 0 and 1.0 are three different things, and so are an arm that never speculates (-) and one whose
-    speculation was off here. In brackets the share of steps that speculated, where it was not all of them."""
+    speculation was off here. In brackets the share of steps that speculated, where it was not all of them; such a
+    step may verify no request, as the last ones of a load that run empty."""
     speculates = arm in (*summary["roles"]["static"], *summary["roles"]["dynamic"])
     value, share = _value(metrics, "accept_length"), _value(metrics, "spec_share")
     if share == 0:
         return "off"
+    if value is None and share is not None and _value(metrics, "verify_steps") == 0:
+        return f"off ({percent(share, signed=False)})"
     if value is None:
         return "unknown" if speculates else ABSENT
     return (

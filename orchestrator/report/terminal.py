@@ -222,8 +222,8 @@ def _legend(table: Table, change: str) -> str:
     text += (
         "ttft: p50 and p99; tpot: median, ms; accept: accept length with the bonus token (? unknown, - none)."
     )
-    if any(row.accept_length == "off" for row in rows):
-        text += " off: no step speculated."
+    if any(row.accept_length.startswith("off") for row in rows):
+        text += " off: no request had a step that speculated."
     if any(row.accept_length.endswith(")") for row in rows):
         text += " In brackets: the share of steps that speculated."
     if any(row.interval.startswith("1 ") for row in rows):
