@@ -22,6 +22,9 @@ AGENT_MARKER = b"DYNSPEC-AGENT "
 FAIL_MARKER = b"DYNSPEC-FAIL "
 FETCH_MARKER = b"DYNSPEC-FETCH"
 
+NO_SPACE = "no_space"  # the code of a failure
+FREE_SOME_SPACE = "free some space on that disk of the node"
+
 # Looked for after the experiment's own interpreter; an old system may have a new one under its version only.
 PYTHONS = (
     "python3",

@@ -180,10 +180,10 @@ class Channel:
         failed = bootstrap.marked(line, bootstrap.FAIL_MARKER)
         if isinstance(failed, dict):
             message = failed.get("message")
-            if failed.get("code") == "no_space":
+            if failed.get("code") == bootstrap.NO_SPACE:
                 raise DoesNotFit(
                     f"{self._label}: dynspec's agent cannot be stored below ~/.dynspec: {clean(str(message))}",
-                    help="free some space on that disk of the node",
+                    help=bootstrap.FREE_SOME_SPACE,
                 )
             raise RemoteError(clean(str(message)), code="failed" if message else NO_PYTHON)
         boot = Boot.parse(line)

@@ -28,7 +28,10 @@ def put(pipe: Pipe, label: str, blobs: Sequence[Blob]) -> None:
     what = f"{label}: {', '.join(blob.name for blob in blobs)} could not be put on the node"
     failed = [value for line in said if (value := bootstrap.marked(line, bootstrap.FAIL_MARKER)) is not None]
     if failed and isinstance(failed[0], dict) and failed[0].get("message"):
-        raise ConnectionFailed(f"{what}: {clean(str(failed[0]['message']))}")
+        full = failed[0].get("code") == bootstrap.NO_SPACE
+        raise ConnectionFailed(
+            f"{what}: {clean(str(failed[0]['message']))}", help=bootstrap.FREE_SOME_SPACE if full else ""
+        )
     if failed or not sent:
         heard = [line.decode("utf-8", "replace") for line in said[-5:]] + pipe.stderr_tail().splitlines()[-5:]
         raise ConnectionFailed(what, details=tuple(f"it said: {line}" for line in heard if line.strip()))

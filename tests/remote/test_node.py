@@ -22,6 +22,7 @@ from orchestrator.remote.local import LocalPipe
 from orchestrator.remote.node import Node, ssh_words
 from orchestrator.remote.refusals import before_acting
 from orchestrator.remote.transport import ConnectSettings
+from orchestrator.remote.upload import put
 from tests.remote.stub import STUB
 from tests.sshd import Sshd
 
@@ -106,6 +107,27 @@ def test_a_file_that_cannot_be_put_on_the_node_is_named(node_sshd) -> None:
         node.load({}, "p1", 30)
     assert damaged.name in failed.value.message
     assert "arrived damaged" in failed.value.render()
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        (
+            'DYNSPEC-FAIL {"message": "No space left on device", "code": "no_space"}',
+            "-> free some space on that disk",
+        ),
+        ("Connection refused by policy", "it said: Connection refused by policy"),
+    ],
+)
+def test_a_node_that_takes_no_more_files_says_why(said: str, says: str) -> None:
+    pipe = LocalPipe(f"echo '{said}'")
+    try:
+        with pytest.raises(ConnectionFailed) as failed:
+            put(pipe, "gpu-1", [Blob("loadgen-0123456789abcdef.pyz", b"")])
+    finally:
+        pipe.close()
+    assert "gpu-1: loadgen-0123456789abcdef.pyz could not be put on the node" in failed.value.message
+    assert says in failed.value.render()
 
 
 def test_events_wait_in_order_for_whoever_reads_them(node: Node) -> None:
