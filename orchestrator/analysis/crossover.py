@@ -84,7 +84,7 @@ def crossover(
     """`Side.values` are keyed by concurrency here (see `by_concurrency`).
 
     `asked`: concurrencies that were to be measured; the answer is of all of them, or it says which.
-    `switch`: where the arm leaves off speculation by itself; `against_speculates`: the other one never does.
+    `switch`: where the arm leaves off speculation by itself; `against_speculates`: the other one speculates at all.
     `offset`: compare with `against` times this, as for a plain step that costs more than the baseline's.
     """
     moved = Side(against.name, _scaled(against.values, offset), against.order)
