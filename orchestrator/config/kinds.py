@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Final, Protocol
 
 from orchestrator.config.scalars import NULL, Null, Refused, Takes, describe, read_plain, shorten
@@ -64,8 +65,6 @@ def nul(node: TreeNode, path: str, problems: Problems, wanted: str) -> Bad:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """`; did you mean x?` for the closest known word, else the known words, else nothing."""
-    from difflib import get_close_matches  # only wanted when something is wrong
-
     names = list(known)
     close = get_close_matches(word, names, n=1, cutoff=0.6) or [
         name for name in names if name.lower() == word.lower()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.config.kinds import BAD, Bad, Json, Kind, is_null, nearest, too_long, wrong
 from orchestrator.config.scalars import Refused, kind_of, read_plain, shorten
-from orchestrator.config.tree import Entry, MapNode, Problems, TreeNode
+from orchestrator.config.tree import Entry, MapNode, Problems, ScalarNode, TreeNode
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def unique_entries(node: MapNode, path: str, problems: Problems) -> Iterator[Ent
             yield entry
 
 
-def kind_words(key: Any) -> str:
+def kind_words(key: ScalarNode) -> str:
     names = {"int": "a number", "float": "a number", "bool": "a boolean", "null": "nothing (null)"}
     return names.get(
         kind_of(key), "a " + kind_of(key) if kind_of(key) != "str" else "a number by some YAML readers"
@@ -142,8 +143,6 @@ class MapOf:
     longest: int
 
     def read(self, node: TreeNode, path: str, problems: Problems) -> dict[str, Any] | Bad:
-        import re
-
         if not isinstance(node, MapNode):
             return wrong(node, path, problems, f"a mapping of {self.what}")
         if not node.entries:
