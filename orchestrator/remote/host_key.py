@@ -125,6 +125,6 @@ def _text(path: str) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError as error:
-        raise ConnectionFailed(
-            f"cannot read {path}: {error.strerror}", help="correct its permissions"
-        ) from error
+        wanted = "a file of host keys is wanted there; correct node.known_hosts or --known-hosts"
+        helps = "correct its permissions" if isinstance(error, PermissionError) else wanted
+        raise ConnectionFailed(f"cannot read {path}: {error.strerror}", help=helps) from error

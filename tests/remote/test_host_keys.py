@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import ConnectionFailed, UsageError
+from orchestrator.remote.host_key import HostKeyCheck
+from orchestrator.remote.ssh_config import HostConfig
 from orchestrator.remote.transport import open_transport
 from tests.remote.stub import read_all
 from tests.sshd import Sshd, make_key
@@ -52,6 +54,13 @@ def test_hashed_entries_with_a_port_and_two_types_are_known(make_sshd) -> None:
     hash_names(node.known_hosts)
     assert f"{node.port}" not in node.known_hosts.read_text()
     assert connects(node)
+
+
+def test_a_folder_in_the_place_of_the_file_is_told_as_one(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionFailed) as refused:
+        HostKeyCheck.of(HostConfig("gpu-1", "gpu-1", 22, "ci"), str(tmp_path), None)
+    assert refused.value.message == f"cannot read {tmp_path}: Is a directory"
+    assert refused.value.help == "a file of host keys is wanted there; correct node.known_hosts or --known-hosts"
 
 
 def test_a_host_key_alias_is_what_is_looked_for(make_sshd) -> None:
