@@ -60,7 +60,9 @@ def test_a_folder_in_the_place_of_the_file_is_told_as_one(tmp_path: Path) -> Non
     with pytest.raises(ConnectionFailed) as refused:
         HostKeyCheck.of(HostConfig("gpu-1", "gpu-1", 22, "ci"), str(tmp_path), None)
     assert refused.value.message == f"cannot read {tmp_path}: Is a directory"
-    assert refused.value.help == "a file of host keys is wanted there; correct node.known_hosts or --known-hosts"
+    assert (
+        refused.value.help == "a file of host keys is wanted there; correct node.known_hosts or --known-hosts"
+    )
 
 
 def test_a_host_key_alias_is_what_is_looked_for(make_sshd) -> None:
