@@ -68,6 +68,15 @@ def test_an_original_for_a_newer_python_is_left_to_the_interpreter_that_serves()
     assert check("a.py", newer, newer + "y = 1\n") == ()
 
 
+def test_an_expression_too_deep_to_be_followed_is_left_to_the_interpreter_that_serves():
+    long_sum = "x = " + "+".join(["1"] * 400) + "\n"
+    assert check("a.py", long_sum, long_sum + "y = x\n") == ()
+    no_end = "x = " + "-" * 100_000 + "1\n"
+    assert check("a.py", no_end, no_end + "y = x\n") == ()
+    (problem,) = check("a.py", "x = 1\n", no_end)
+    assert problem.message == "does not compile: an expression is nested too deep"
+
+
 def test_a_byte_order_mark_and_windows_line_ends_compile():
     assert check("a.py", "\ufeffx = 1\r\n", "\ufeffx = 1\r\ny = x\r\n") == ()
 

@@ -71,20 +71,25 @@ def syntax_error(path: str, text: str) -> Problem | None:
             return Problem(path, error.lineno or 0, "syntax", f"{type(error).__name__}: {error.msg}")
         except ValueError as error:  # NUL bytes
             return Problem(path, 0, "syntax", f"does not compile: {error}")
+        except (RecursionError, MemoryError):  # the compiler's own stack
+            return Problem(path, 0, "syntax", "does not compile: an expression is nested too deep")
     return None
 
 
 # The same original is checked once for each patch set that touches it.
 @functools.lru_cache(maxsize=64)
 def _undefined(text: str) -> tuple[tuple[str, int], ...]:
-    """(name, line) of each use of a name that nothing in `text` defines, by line; () if it does not parse."""
+    """(name, line) of each use of a name that nothing in `text` defines, by line.
+
+    () if it does not parse, or is nested deeper than pyflakes follows, as a sum of some 300 terms is.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             tree = ast.parse(text.removeprefix(_BOM))
-        except (SyntaxError, ValueError):
+            found = checker.Checker(tree).messages
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
             return ()
-        found = checker.Checker(tree).messages
     kinds = (messages.UndefinedName, messages.UndefinedLocal, messages.UndefinedExport)
     uses = [(str(m.message_args[0]), int(m.lineno)) for m in found if isinstance(m, kinds)]
     return tuple(sorted(uses, key=lambda use: use[1]))
