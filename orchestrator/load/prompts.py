@@ -1,7 +1,8 @@
 """What is sent: builtin real-text prompts, a JSONL file, or token ids. The same prompts in the same order for all arms.
 
-Within a server's life no prompt is served twice, since its prefix would come from the cache: `allot` hands out each
-prompt once and, when all have been handed out, goes round again with a short prefix that no earlier request had.
+A prompt that a server has had would come from its prefix cache: `allot` hands out each one once and, when all have been
+handed out, goes round again with a short prefix that no earlier request had. A file's lines that are alike are not told
+apart in the first round; the report notes what came from the cache.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def allot(
 
 
 def endless(prompts: Prompts, base: Path = Path()) -> Iterator[Prompt]:
-    """Prompts without end, no two alike."""
+    """Each prompt once, then without end again and again behind a prefix of its own; made-up token ids never repeat."""
     if prompts.source == "input_ids" and prompts.path is None:
         yield from periodic(prompts.vocab or 1024, prompts.seed)
     given = (
