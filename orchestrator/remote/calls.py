@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -26,8 +25,7 @@ QUICK_S = 30.0
 class Calls:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._progress: dict[str, queue.SimpleQueue[Event | None]] = {}
-        self._lock = threading.Lock()
+        self._progress: queue.SimpleQueue[Event | None] | None = None  # of the load that is waited for
 
     def load(
         self,
@@ -38,22 +36,20 @@ class Calls:
         *,
         loadgen: str | None = None,
     ) -> replies.LoadReply:
-        """Run the load generator (`loadgen`: its file's name, None: the newest there).
+        """Run the load generator (`loadgen`: its file's name, None: the newest there), one at a time.
 
         `on_progress` gets each `load_progress`, in the calling thread. RemoteError codes: `timeout`, `failed`.
         """
         args = {"spec": dict(spec), "name": name, "timeout_s": timeout_s, "loadgen": loadgen}
         progress: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        with self._lock:
-            self._progress[name] = progress
+        self._progress = progress
         try:
             future = self._channel.submit("load", args)
             future.add_done_callback(lambda _: progress.put(None))
             self._follow(progress, timeout_s + GRACE_S, on_progress)
             return decode(replies.LoadReply, future.result(), "load")
         finally:
-            with self._lock:
-                del self._progress[name]
+            self._progress = None
 
     def decoded(self, cls: type[T], future: Future[Any], verb: str, timeout_s: float) -> T:
         """The answer to a request that was submitted earlier."""
@@ -75,9 +71,7 @@ class Calls:
 
     def _deliver_progress(self, event: Event) -> bool:
         """Whether a waiting `load` took the event."""
-        with self._lock:
-            name = event.data.get("name")
-            waiting = self._progress.get(name) if name else next(iter(self._progress.values()), None)
+        waiting = self._progress
         if waiting is not None:
             waiting.put(event)
         return waiting is not None

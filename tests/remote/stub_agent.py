@@ -59,7 +59,7 @@ def answer(request):
         say({"id": number, "ok": {}})
     elif verb == "load":
         for done in (1, 2):
-            say({"event": "load_progress", "data": {"name": args["name"], "done": done}})
+            say({"event": "load_progress", "data": {"done": done}})
         records = base64.b64encode(zlib.compress(b'{"i": 0}\n\xff\n')).decode()
         say({"id": number, "ok": {"summary": {"n": 1}, "records": {"z": records}}})
     elif verb == "exit":
