@@ -15,15 +15,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from orchestrator.errors import ConnectionFailed, ConnectionLost, DoesNotFit, DynspecError, RemoteError
 from orchestrator.plain_text import clean, clean_tree
 from orchestrator.remote import bootstrap
 from orchestrator.remote.bootstrap import Blob, Boot
 from orchestrator.remote.transport import Pipe
-
-T = TypeVar("T")
 
 PROTOCOL = 1
 READ_BYTES = 65536
@@ -66,26 +64,33 @@ class Channel:
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._noise: list[str] = []
         self._boot: Future[Boot] = Future()
-        self._agent: Future[Mapping[str, Any]] = Future()
+        self._agent_speaks = False
         self._last_life = time.monotonic()
         for run in (self._read, self._write):
             threading.Thread(target=run, name=f"dynspec-channel{run.__name__}", daemon=True).start()
 
     def boot(self, timeout_s: float, python: str | None = None) -> Boot:
         """Wait for the node's first words. Raises ConnectionFailed with what it said instead, DoesNotFit: disk full."""
-        return self._first_words(self._boot, timeout_s, python)
+        try:
+            return self._boot.result(timeout_s)
+        except FutureTimeout:
+            raise ConnectionFailed(
+                f"{self._label}: the login shell did not start the agent within {timeout_s:g} s",
+                details=self._said(),
+                help="does a start file (.bashrc, .profile) wait for input or run something long?",
+            ) from None
+        except ConnectionLost as error:
+            no_python = "" if python is None else bootstrap.no_python_perhaps(python)
+            raise ConnectionFailed(
+                error.message, details=error.details, help=error.help or no_python
+            ) from error
+        except RemoteError as error:
+            told = bootstrap.missing_python(python) if error.code == NO_PYTHON else error.message
+            raise ConnectionFailed(f"{self._label}: {told}", details=self._said()) from error
 
     def launch(self, boot: Boot, run: Blob) -> None:
         """Send the agent unless it is there; requests may follow at once, they wait in the pipe for it."""
         self._outbox.put(bootstrap.upload([] if boot.has(run) else [run], run))
-
-    def ready(self, timeout_s: float) -> None:
-        """Wait until the agent speaks. Raises ConnectionFailed for one that does not, or of another protocol."""
-        agent = self._first_words(self._agent, timeout_s, None)
-        if agent.get("protocol") != PROTOCOL:
-            raise ConnectionFailed(
-                f"{self._label}: the agent speaks protocol {agent.get('protocol')}, not {PROTOCOL}"
-            )
 
     def watch(self, beat_s: float, beat: Callable[[], None]) -> None:
         """From now on call `beat` every `beat_s` seconds; end the channel when nothing comes back for `silence_s`."""
@@ -128,24 +133,6 @@ class Channel:
         self._fail(ConnectionLost(f"{self._label}: the channel was closed"))
         self._pipe.close()
 
-    def _first_words(self, future: Future[T], timeout_s: float, python: str | None) -> T:
-        try:
-            return future.result(timeout_s)
-        except FutureTimeout:
-            raise ConnectionFailed(
-                f"{self._label}: the login shell did not start the agent within {timeout_s:g} s",
-                details=self._said(),
-                help="does a start file (.bashrc, .profile) wait for input or run something long?",
-            ) from None
-        except ConnectionLost as error:
-            no_python = "" if python is None else bootstrap.no_python_perhaps(python)
-            raise ConnectionFailed(
-                error.message, details=error.details, help=error.help or no_python
-            ) from error
-        except RemoteError as error:
-            told = bootstrap.missing_python(python) if error.code == NO_PYTHON else error.message
-            raise ConnectionFailed(f"{self._label}: {told}", details=self._said()) from error
-
     def _read(self) -> None:
         buffer = bytearray()
         try:
@@ -171,7 +158,7 @@ class Channel:
         self._fail(self._end_of_stream())
 
     def _take(self, line: bytes) -> None:
-        if not self._agent.done():
+        if not self._agent_speaks:
             self._take_first_words(line)
         elif line:
             self._take_message(line)
@@ -191,7 +178,12 @@ class Channel:
         if boot is not None and not self._boot.done():
             self._boot.set_result(boot)
         elif isinstance(agent, dict) and self._boot.done():
-            self._agent.set_result(agent)
+            if agent.get("protocol") != PROTOCOL:
+                raise ConnectionFailed(
+                    f"{self._label}: the agent speaks protocol {agent.get('protocol')}, not {PROTOCOL}",
+                    help="remove ~/.dynspec/agent there; the next connection stores the right one",
+                )
+            self._agent_speaks = True
         else:
             self._note(line)
 
@@ -246,7 +238,7 @@ class Channel:
             if self._ended is not None:
                 return
             self._ended = error
-            pending: list[Future[Any]] = [self._boot, self._agent, *self._pending.values()]
+            pending: list[Future[Any]] = [self._boot, *self._pending.values()]
             self._pending.clear()
         lost = not self._closing.is_set()
         self._closing.set()
@@ -261,7 +253,7 @@ class Channel:
         how = "" if status is None else f" (exit status {status})"
         what = (
             "the agent's channel ended"
-            if self._agent.done()
+            if self._agent_speaks
             else "the login shell ended before the agent ran"
         )
         return ConnectionLost(f"{self._label}: {what}{how}", details=self._said())

@@ -108,10 +108,6 @@ class Node(ReadingVerbs, ActingVerbs):
             rescue.cancel()
             self._transport.close()
 
-    def ready(self, timeout_s: float) -> None:
-        """Wait until the agent speaks. No call needs it; raises ConnectionFailed for an agent that never does."""
-        self._channel.ready(timeout_s)
-
     # -- beside the channel
 
     def put_blobs(self) -> None:

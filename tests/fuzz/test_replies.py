@@ -80,7 +80,6 @@ def converse(data: bytes) -> None:
     asked = [channel.submit("a"), channel.submit("b")]
     for wait in (
         lambda: channel.boot(5),
-        lambda: channel.ready(5),
         *(lambda future=future: channel.result(future, "a", 5) for future in asked),
     ):
         try:

@@ -77,7 +77,6 @@ def test_requests_may_be_sent_before_the_agent_runs(opened) -> None:
     boot = one.channel.boot(BOOT_LIMIT_S)
     one.channel.launch(boot, STUB)
     assert one.channel.call("echo", {"n": 1}, 10) == {"n": 1}
-    one.channel.ready(0)
 
 
 def test_large_requests_pass_while_answers_come_back(channel: Channel) -> None:
@@ -232,4 +231,4 @@ def test_an_agent_of_another_protocol_is_refused(opened) -> None:
     one = opened(f'echo "DYNSPEC-BOOT {boot}"; echo "DYNSPEC-AGENT {{\\"protocol\\": 2, \\"pid\\": 1}}"; cat')
     one.channel.boot(BOOT_LIMIT_S)
     with pytest.raises(ConnectionFailed, match="protocol 2"):
-        one.channel.ready(BOOT_LIMIT_S)
+        one.channel.call("hello", {}, BOOT_LIMIT_S)
