@@ -22,7 +22,6 @@ from orchestrator.patchset import (
     needed_files,
 )
 from orchestrator.plan import NoArmServed
-from orchestrator.remote.decoding import decode
 from orchestrator.remote.node import Node
 from orchestrator.runner.arguments import SourceTexts, flags_in
 from orchestrator.runner.fitting import tree_origin
@@ -31,6 +30,7 @@ from orchestrator.runner.options import public_env
 from orchestrator.runner.prepare import prepare
 from orchestrator.workers import parse_version
 
+_FACTS_S = 90.0  # an interpreter may load the package from a slow disk
 State = Literal["ok", "note", "busy", "bad"]
 ORIGINAL = PatchSet("original", (), (), ())
 ADAPTIVE_FLAG = "--speculative-adaptive-config"
@@ -130,7 +130,7 @@ def find_trees(
         for name in names
     }
     found = {pythons[0]: first}
-    found |= {name: decode(Facts, future.result(timeout=90.0), "facts") for name, future in asked.items()}
+    found |= {name: node.decoded(Facts, future, "facts", _FACTS_S) for name, future in asked.items()}
     return {name: facts for name, facts in found.items() if facts.tree is not None}
 
 

@@ -15,6 +15,7 @@ import pytest
 from orchestrator.errors import ConnectionFailed, ConnectionLost, NodeBusy, RemoteError
 from orchestrator.model.experiment import Node as Choice
 from orchestrator.model.target import Target
+from orchestrator.remote import replies
 from orchestrator.remote.bootstrap import FETCH_MARKER, Blob
 from orchestrator.remote.channel import Event
 from orchestrator.remote.fetch import FetchFile, fetch
@@ -180,6 +181,13 @@ def test_a_file_channel_that_carries_what_is_no_file_is_told_as_such(sent: str, 
             fetch(pipe, "gpu-1", [FetchFile("/f")], lambda path, block: None)
     finally:
         pipe.close()
+
+
+def test_an_answer_that_is_waited_for_later_is_missed_like_any_other(node: Node) -> None:
+    asked = node._channel.submit("echo", {"after_s": 60})
+    with pytest.raises(RemoteError, match=r"no answer to 'facts' within 0\.05 s") as missed:
+        node.decoded(replies.Hello, asked, "facts", 0.05)
+    assert missed.value.code == "timeout"
 
 
 def test_the_command_to_restore_by_hand_names_the_agents_file(node: Node) -> None:
