@@ -40,6 +40,13 @@ def came_from(node: Sshd) -> int:
     return node.log.read_text().count("Accepted publickey")
 
 
+def test_an_sshd_without_an_algorithm_in_common_is_told_with_what_helps(make_sshd) -> None:
+    node = make_sshd(options={"Ciphers": "chacha20-poly1305@openssh.com"})
+    failed = refusal(node.name, node.settings())
+    assert "no algorithm in common" in failed.message
+    assert f"ssh -vv {node.name}" in failed.help
+
+
 def test_a_chain_of_two_jump_hosts_is_walked_in_order(make_sshd, tmp_path) -> None:
     first, second, node = make_sshd(name="first"), make_sshd(name="second"), make_sshd(name="inner")
     settings = settings_for(
