@@ -41,8 +41,8 @@ def _reason(error: Exception, hop: HostConfig, timeout_s: float, elapsed_s: floa
     if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
         return ConnectionFailed(
             f"{where}: no algorithm in common ({error})",
-            help="let its sshd offer an AES cipher beside chacha20-poly1305, and curve25519 or ecdh-sha2 beside sntrup761 "
-            f"(`ssh -vv {hop.alias}` lists what it offers)",
+            help="let its sshd offer an AES cipher beside chacha20-poly1305, and curve25519 or ecdh-sha2 beside "
+            f"sntrup761 (`ssh -vv {hop.alias}` lists what it offers)",
         )
     if isinstance(error, EOFError) or (isinstance(error, OSError) and not error.strerror):
         return ConnectionFailed(
