@@ -10,16 +10,16 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.model.result import FailureCard, RunInfo
-from orchestrator.report.claims import Parts, claim, estimate, gain, says_too_few
+from orchestrator.report.claims import claim, estimate, gain, says_too_few
 from orchestrator.report.comparisons import drift_line, loss_lines, power_lines, twin_line, verdict_line
 from orchestrator.report.costs import advice_lines, cost_lines, latency_lines, load_lines
 from orchestrator.report.lost import lost, lost_records, uncounted
 from orchestrator.report.questions import one_arm_answer, stepping_answer, tune_answer
+from orchestrator.report.shapes import Parts, Summary
 from orchestrator.report.stepping import retraction_lines, stepping_lines
 from orchestrator.report.text import listed, sentence
 from orchestrator.report.unfinished import beside, needed, too_early, unmeasured, without_pair
 
-Summary = dict[str, Any]
 _SYNTHETIC = "synthetic_acceptance"
 SIMULATED = (
     "SIMULATED: a stand-in engine answered. These numbers show how the tool works; they are no GPU's speed."

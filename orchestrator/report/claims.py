@@ -6,10 +6,9 @@ from typing import Any
 
 from orchestrator.report.comparisons import bounded
 from orchestrator.report.crossings import between, place, turns
+from orchestrator.report.shapes import Parts, Summary
 from orchestrator.report.text import concurrency, levels, listed, percent, percent_range
 
-Summary = dict[str, Any]
-Parts = tuple[str, str]
 AGAINST = 0.01  # estimates nearer to 0 than this speak for neither side
 TESTABLE = 3  # boots an arm from which their number is no reason for a missing verdict
 MORE = "set sweep.repeats to 3 or more"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.report.lost import lost
+from orchestrator.report.shapes import Summary
 from orchestrator.report.text import listed, percent, percent_range, plural
-
-Summary = dict[str, Any]
 
 
 def _all_count(summary: Summary, verdict: dict[str, Any]) -> bool:

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from orchestrator.model.result import RunInfo
-from orchestrator.report.answer import Summary
+from orchestrator.report.shapes import Summary
 from orchestrator.report.text import clean
 
 _HEAD = ("arm", "index", "concurrency", "valid", "reasons", "ok", "failed", "attempted", "boots")

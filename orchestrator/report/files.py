@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from orchestrator.analysis.gate import GateResult
 from orchestrator.model.result import RunInfo
 from orchestrator.report import exports, html, junit, markdown
-from orchestrator.report.answer import Summary
+from orchestrator.report.shapes import Summary
 
 CSV, JSONL = "summary.csv", "bench_serving.jsonl"
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.report.shapes import Summary
 from orchestrator.report.text import listed, plural
 
-Summary = dict[str, Any]
 # A figure that stands alone: 6.3, 15, 40 of "40%"; not those of p99, v2 or 0.5.11.
 _FIGURE = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\.?\w)")
 _BOOTS = re.compile(r" \(boot ((?:\d{1,9}, )*\d{1,9})\)$")  # as `summary._by_boot` writes it

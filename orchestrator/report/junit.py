@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 
 from orchestrator.analysis.gate import GateResult
 from orchestrator.model.result import RunInfo
-from orchestrator.report.answer import Summary, answer
+from orchestrator.report.answer import answer
+from orchestrator.report.shapes import Summary
 from orchestrator.report.text import clean
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from orchestrator.model.result import RunInfo
+from orchestrator.report.shapes import Summary
 from orchestrator.report.text import levels, listed
-
-Summary = dict[str, Any]
 
 # finding -> (what happened, what to do about it)
 _TOO_BUSY = ("the machine that makes the load was too busy", "run again while it is idle")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from orchestrator.model.result import FailureCard, RunInfo
-from orchestrator.report.answer import Summary, answer, banners, supporting
+from orchestrator.report.answer import answer, banners, supporting
+from orchestrator.report.shapes import Summary
 from orchestrator.report.tables import THIN_TAIL, Row, build
 from orchestrator.report.text import clean, sentence
 

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.report.lost import lost, uncounted
+from orchestrator.report.shapes import Parts, Summary
 from orchestrator.report.stepping import BELOW, MADE_OF_TWO_RUNS
 from orchestrator.report.text import half_width, listed, number, percent, percent_range, plural
 
-Summary = dict[str, Any]
-Parts = tuple[str, str]
 _MOST_LEVELS = 3  # more concurrencies are told by the first and the last
 
 

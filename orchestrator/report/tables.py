@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.analysis.tune import PLAIN, SPECULATING
-from orchestrator.report.answer import Summary
 from orchestrator.report.footnotes import footnotes
+from orchestrator.report.shapes import Summary
 from orchestrator.report.text import ABSENT, half_width, milliseconds, number, percent
 
 

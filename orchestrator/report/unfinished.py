@@ -7,10 +7,9 @@ from typing import Any
 from orchestrator.model.result import RunInfo, Unfinished
 from orchestrator.report.claims import TESTABLE, estimate, gain
 from orchestrator.report.lost import lost
+from orchestrator.report.shapes import Parts, Summary
 from orchestrator.report.text import listed, sentence
 
-Summary = dict[str, Any]
-Parts = tuple[str, str]
 _ENDS = {"interrupted": "interrupted", "failed": "failed", "dirty": "failed", "refused": "refused"}
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from importlib import resources
 
 from orchestrator.model.result import RunInfo
-from orchestrator.report.answer import Summary, answer, banners, beyond_verdicts, lead_and_rest, notes
+from orchestrator.report.answer import answer, banners, beyond_verdicts, lead_and_rest, notes
 from orchestrator.report.html import charts, sections
 from orchestrator.report.html.strips import strips
 from orchestrator.report.html.tags import Child, Markup, el, join
+from orchestrator.report.shapes import Summary
 from orchestrator.report.tables import build
 from orchestrator.report.text import plural, sentence
 

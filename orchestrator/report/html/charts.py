@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.report.answer import Summary, main_crossover
+from orchestrator.report.answer import main_crossover
 from orchestrator.report.claims import undecided
 from orchestrator.report.html.plot import Chart, Curve, Dot, Zone, draw, marker
 from orchestrator.report.html.tags import Markup, el
+from orchestrator.report.shapes import Summary
 from orchestrator.report.text import concurrency, number, percent, percent_range
 
 MOST_STEPS = 0.5

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from orchestrator.model.result import FailureCard, RunInfo
-from orchestrator.report.answer import Summary
 from orchestrator.report.glossary import GLOSSARY
 from orchestrator.report.html.tags import Child, Markup, el
+from orchestrator.report.shapes import Summary
 from orchestrator.report.tables import THIN_TAIL, Row, Table
 from orchestrator.report.text import ABSENT, percent, percent_range, sentence
 
