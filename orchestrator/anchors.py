@@ -20,7 +20,7 @@ import tokenize
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeGuard, TypeVar
 
-from orchestrator.errors import AnchorError
+from orchestrator.errors import AlreadyPatched, AnchorError
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -103,10 +103,10 @@ class Source:
         return body[0]
 
     def refuse_marked(self, marker: str) -> None:
-        """Raise AnchorError if a comment of the file holds `marker`, which the caller's insertions carry."""
+        """Raise AlreadyPatched if a comment of the file holds `marker`, which the caller's insertions carry."""
         for line, (_, comment) in sorted(self.comments.items()):
             if marker in comment:
-                raise AnchorError(f"{self.path}: already patched (line {line} carries {marker!r})")
+                raise AlreadyPatched(f"{self.path}: already patched (line {line} carries {marker!r})")
 
     def _one(self, found: Iterable[_Node], what: str) -> _Node:
         hits = list(found)

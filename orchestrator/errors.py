@@ -103,6 +103,10 @@ class AnchorError(DoesNotFit):
     """A patcher did not find the one place it edits. Raised by patchers; names file, anchor and why."""
 
 
+class AlreadyPatched(AnchorError):
+    """The file carries the patch."""
+
+
 class EndedElsewhere(DynspecError):
     """A person ended the run with another command: the same as Ctrl-C in its terminal."""
 

@@ -287,6 +287,13 @@ def test_a_diff_that_is_applied_already_is_known_without_any_marker(tmp_path):
         build([patch], {"srt/main.py": MAIN.replace("x = 1", "x = 2")}, allow_unlisted=True)
 
 
+def test_a_file_that_speaks_of_a_patch_is_not_taken_for_patched(tmp_path):
+    told = MAIN.replace("return x", "return 'already patched'")
+    patch = load_patch(folder_of(tmp_path, DIFF_MANIFEST, fix__patch=DIFF))
+    fit = check_fit(patch, None, {"srt/main.py": sha256(told)}, {"srt/main.py": told})
+    assert (fit.state, "already patched" in fit.reason) == (FitState.MISFIT, True)
+
+
 def test_a_twin_of_the_block_refuses_a_diff_on_a_file_of_unknown_hash_only(tmp_path):
     twins = "def a():\n    x = 1\n    return x\n\n\ndef b():\n    x = 1\n    return x\n"
     diff = "--- a/srt/main.py\n+++ b/srt/main.py\n@@ -7,2 +7,2 @@\n-    x = 1\n+    x = 2\n     return x\n"

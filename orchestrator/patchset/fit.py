@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from orchestrator.errors import AnchorError
+from orchestrator.errors import AlreadyPatched, AnchorError
 from orchestrator.patchset.patch import Patch, Target
 from orchestrator.patchset.sourcecheck import edit_syntax_error
 from orchestrator.path_lists import few
@@ -123,9 +123,10 @@ def _by_anchors(patch: Patch, version: str | None, hashes: Hashes, sources: Sour
             )
         try:
             after = target.edit(text, unique=True)
+        except AlreadyPatched as error:
+            return Fit(FitState.ALREADY_APPLIED, error.message)
         except AnchorError as error:
-            state = FitState.ALREADY_APPLIED if "already patched" in error.message else FitState.MISFIT
-            return Fit(state, error.message)
+            return Fit(FitState.MISFIT, error.message)
         if problem := edit_syntax_error(target.path, text, after):
             return Fit(FitState.MISFIT, f"{target.path}: the result does not compile: {problem.place}")
     return Fit(FitState.FITS_UNLISTED, f"{_unlisted(patch, version, hashes)}; every anchor is there once")

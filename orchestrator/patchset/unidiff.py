@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from orchestrator.errors import AnchorError, PatchLoadError
+from orchestrator.errors import AlreadyPatched, AnchorError, PatchLoadError
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(?: (.*))?\r?\n?\Z")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+\Z")
@@ -104,7 +104,7 @@ def _check_pre_image(diff: FileDiff, lines: list[str]) -> None:
         if not _stands_at(hunk.before, hunk.offset, lines):
             # A diff that only deletes, without context, leaves no line behind that could tell.
             if any(hunk.after for hunk in diff.hunks) and is_applied(diff, "".join(lines)):
-                raise AnchorError(f"{diff.path}: already patched (all hunks are applied)")
+                raise AlreadyPatched(f"{diff.path}: already patched (all hunks are applied)")
             raise AnchorError(f"{diff.path}: hunk at line {hunk.start} does not match: {_why(hunk, lines)}")
 
 
