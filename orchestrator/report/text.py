@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 from orchestrator.plain_text import clean as clean
@@ -22,7 +23,7 @@ def number(value: float | None) -> str:
         return f"{value:.0f}"
     if size >= 10:
         return f"{value:.1f}"
-    return f"{value:.2f}" if size >= 1 or size == 0 else f"{value:.3g}"
+    return f"{value:.2f}" if size >= 1 or size == 0 else f"{Decimal(f'{value:.3g}'):f}"
 
 
 def milliseconds(seconds: float | None) -> str:

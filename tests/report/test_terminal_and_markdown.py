@@ -13,7 +13,7 @@ from orchestrator.model.result import RunInfo
 from orchestrator.report import html, junit, markdown, terminal
 from orchestrator.report.answer import answer, main_crossover
 from orchestrator.report.tables import build
-from orchestrator.report.text import sentence
+from orchestrator.report.text import number, sentence
 from tests.report.example_runs import ARMS, CARD, INFO, SWEEP, points, rate, summary
 
 BUSY = "client_bound: the load generator ran {} ms late (p99; limit 5 ms)"
@@ -482,6 +482,21 @@ def test_a_command_ends_without_a_full_stop_also_where_the_node_has_a_port():
     for node in ("gpu-1", "ci@gpu-1:2222", "ci@[fd00::1]:2222"):
         assert sentence(f"{told} {node}") == f"{told} {node}"
     assert sentence("it failed: dynspec restore says: nothing") == "it failed: dynspec restore says: nothing."
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (10356.4, "10356"),
+        (12.34, "12.3"),
+        (1.239, "1.24"),
+        (0.0521, "0.0521"),
+        (0.0000521, "0.0000521"),
+        (0, "0.00"),
+    ],
+)
+def test_a_number_is_shown_without_an_exponent(value, shown):
+    assert number(value) == shown
 
 
 def test_an_empty_run_renders_without_a_table():
