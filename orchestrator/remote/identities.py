@@ -123,13 +123,12 @@ def _from_file(path: str, host: HostConfig, held: dict[bytes, AgentKey]) -> Iter
         # The agent has it unlocked, and may have it alone (hardware keys, a .pub file as IdentityFile).
         yield Candidate(f"{label} (in the agent)", held[public])
         return
-    if not Path(path).exists():
-        if host.identities_chosen:
-            yield Candidate(label, problem="no such file")
-        return
     try:
         key = PKey.from_path(path)
         yield from _with_certificates(path, label, key, host)
+    except FileNotFoundError:
+        if host.identities_chosen:
+            yield Candidate(label, problem="no such file")
     except _UNREADABLE as error:
         yield Candidate(label, problem=_why(error))
 

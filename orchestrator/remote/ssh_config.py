@@ -105,7 +105,7 @@ def resolve(target: Target, config_path: str | None) -> tuple[HostConfig, ...]:
 
 def require_config(config_path: str | None) -> None:
     """Raises UsageError where a configuration is named and is no file."""
-    if config_path is not None and not Path(config_path).expanduser().is_file():
+    if config_path is not None and not os.path.isfile(Path(config_path).expanduser()):
         raise UsageError(f"ssh configuration {config_path} does not exist", help="correct node.ssh_config")
 
 
@@ -194,7 +194,7 @@ def _paramiko_options(target: Target, path: str | None) -> Options:
 
     config = SSHConfig()
     for name in (path,) if path else (f"{account_home()}/.ssh/config", "/etc/ssh/ssh_config"):
-        if Path(name).is_file():
+        if os.path.isfile(name):
             with open(name, encoding="utf-8", errors="surrogateescape") as file:
                 config.parse(file)
     found = config.lookup(target.host)
@@ -217,7 +217,8 @@ def _own_words() -> dict[str, str]:
 
 def _paths(value: str) -> tuple[str, ...]:
     """ssh -G prints a list of paths with nothing between them but blanks; one that exists whole is one path."""
-    return (value,) if Path(value).exists() else tuple(path for path in value.split() if path != "none")
+    # os.path, since pathlib raises where a folder on the way may not be looked into.
+    return (value,) if os.path.exists(value) else tuple(path for path in value.split() if path != "none")
 
 
 def _jumps(value: str | None) -> tuple[Target, ...]:

@@ -155,6 +155,12 @@ def test_a_known_hosts_path_with_blanks_is_one_path_when_it_exists(tmp_path: Pat
     assert HostConfig.of(Target("gpu"), options).known_hosts == (str(file), "/a", "/b")
 
 
+def test_a_known_hosts_path_that_cannot_be_looked_at_is_taken_as_it_is() -> None:
+    path = f"/{'x' * 300}"
+    options = {"userknownhostsfile": (path,)}
+    assert HostConfig.of(Target("h"), options).known_hosts == (path,)
+
+
 def test_environment_variables_in_paths_are_filled_in(monkeypatch) -> None:
     monkeypatch.setenv("KEYS", "/mnt/keys")
     assert HostConfig.of(Target("gpu"), parse_options("identityfile ${KEYS}/lab\n")).identities == (

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import ConnectionFailed
+from orchestrator.remote.identities import candidates
+from orchestrator.remote.ssh_config import HostConfig
 from orchestrator.remote.transport import open_transport
 from tests.remote.stub import read_all
 from tests.sshd import SshAgent, Sshd, make_key
@@ -148,6 +150,20 @@ def test_an_agent_that_is_gone_is_said_and_the_files_still_work(node_sshd, monke
 def test_a_key_file_that_does_not_exist_is_named(node_sshd) -> None:
     write_config(node_sshd, IdentityFile="/nowhere/key")
     assert "/nowhere/key: no such file" in refusal(node_sshd)
+
+
+def test_a_key_file_that_cannot_be_looked_at_is_named_and_the_others_are_offered(node_sshd) -> None:
+    host = HostConfig(
+        "gpu-1",
+        "gpu-1",
+        22,
+        "ci",
+        identities=(f"/{'x' * 300}", str(node_sshd.client_key)),
+        identities_chosen=True,
+    )
+    lost, good = candidates(host, ())
+    assert (lost.key, lost.problem) == (None, "File name too long")
+    assert good.key is not None
 
 
 def test_a_file_that_is_no_key_is_named(node_sshd, tmp_path) -> None:
