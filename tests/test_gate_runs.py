@@ -314,6 +314,7 @@ def test_accept_is_not_given_with_what_it_would_leave_out(tmp_path):
     ("option", "says"),
     [
         (("--ssh-config", "nope"), "--ssh-config: no file nope"),
+        (("--ssh-config", "~nobody-here/x"), "--ssh-config: no file ~nobody-here/x"),
         (("--host-key", "foo"), "--host-key: 'foo' is no public key"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from orchestrator.load.point import check_prompts
@@ -27,6 +28,6 @@ def look(experiment: Experiment, base: Path) -> tuple[str, ...]:
 def _known_hosts(node: Node) -> tuple[str, ...]:
     """An absent file is an empty one, as for ssh: it refuses the node's key, and says which line to add."""
     named = node.known_hosts != Node.known_hosts and node.host_key is None
-    if not named or Path(node.known_hosts).expanduser().is_file():
+    if not named or os.path.isfile(os.path.expanduser(node.known_hosts)):
         return ()
     return (f"node.known_hosts: no file {node.known_hosts} here, so no key of {node.host} is known",)

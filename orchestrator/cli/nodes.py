@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -181,7 +181,7 @@ def _check_options(way: Way) -> None:
     """Named as they were typed: there may be no experiment whose keys could be corrected."""
     from orchestrator.model.host_key import PIN_FORM, HostKey
 
-    if way.ssh_config is not None and not Path(way.ssh_config).expanduser().is_file():
+    if way.ssh_config is not None and not os.path.isfile(os.path.expanduser(way.ssh_config)):
         raise UsageError(f"--ssh-config: no file {way.ssh_config}", help="name the ssh configuration to read")
     if way.host_key is not None and HostKey.parse(way.host_key) is None:
         raise UsageError(f"--host-key: {way.host_key!r} is no public key", help=PIN_FORM)

@@ -5,6 +5,7 @@ There is no "accept and remember": the message carries the fingerprint to compar
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,7 @@ class HostKeyCheck:
     @classmethod
     def of(cls, host: HostConfig, known_hosts: str | None, pin: str | None) -> HostKeyCheck:
         """`known_hosts` is the experiment's file, in place of those that ssh reads. A file that is absent is empty."""
-        files = (str(Path(known_hosts).expanduser()),) if known_hosts else host.known_hosts
+        files = (os.path.expanduser(known_hosts),) if known_hosts else host.known_hosts
         entries = tuple(entry for file in files for entry in parse_known_hosts(_text(file), file))
         names = names_to_look_for(host.hostname, host.port, host.host_key_alias)
         return cls(host.alias, names, files, entries, None if pin is None else _pin(pin))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import shlex
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, Self
 
 from orchestrator.errors import DynspecError
@@ -173,7 +173,7 @@ def ssh_words(target: Target, ssh_config: str | None) -> tuple[str, ...]:
     """How the OpenSSH client is called for a node, its command left out; no words for `local`."""
     if target.is_local:
         return ()
-    config = () if ssh_config is None else ("-F", str(Path(ssh_config).expanduser()))
+    config = () if ssh_config is None else ("-F", os.path.expanduser(ssh_config))
     # As user@host:port it would be a part of the host's name.
     port = () if target.port is None else ("-p", str(target.port))
     return ("ssh", *config, *port, f"{target.user}@{target.host}" if target.user else target.host)

@@ -105,7 +105,7 @@ def resolve(target: Target, config_path: str | None) -> tuple[HostConfig, ...]:
 
 def require_config(config_path: str | None) -> None:
     """Raises UsageError where a configuration is named and is no file."""
-    if config_path is not None and not os.path.isfile(Path(config_path).expanduser()):
+    if config_path is not None and not os.path.isfile(os.path.expanduser(config_path)):
         raise UsageError(f"ssh configuration {config_path} does not exist", help="correct node.ssh_config")
 
 
@@ -139,7 +139,7 @@ def account_home() -> str:
 
 def _reader(config_path: str | None) -> Lookup:
     client = shutil.which("ssh")
-    path = None if config_path is None else str(Path(config_path).expanduser())
+    path = None if config_path is None else os.path.expanduser(config_path)
     if client is None:
         return lambda target, via: _paramiko_options(target, path)
     return lambda target, via: _ssh_g_options(client, target, via, path)

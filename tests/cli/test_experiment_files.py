@@ -76,10 +76,12 @@ def test_prompts_that_a_run_could_not_send_are_refused_without_a_node(
 
 
 def test_a_named_ssh_configuration_must_be_there(tmp_path: Path) -> None:
-    assert "/nowhere/config does not exist" in refusal(DEMO, "node.ssh_config=/nowhere/config")
+    for place in ("/nowhere/config", "~nobody-here/config"):
+        assert f"{place} does not exist" in refusal(DEMO, f"node.ssh_config={place}")
     assert files.load(DEMO, ["node.ssh_config=/nowhere/config", "node.host=local"]).warnings == ()
 
 
 def test_an_absent_known_hosts_file_is_a_note_since_ssh_takes_it_for_an_empty_one(tmp_path: Path) -> None:
-    (note,) = files.load(DEMO, ["node.known_hosts=/nowhere/hosts"]).warnings
-    assert note == "node.known_hosts: no file /nowhere/hosts here, so no key of dynspec-demo is known"
+    for place in ("/nowhere/hosts", "~nobody-here/hosts"):
+        (note,) = files.load(DEMO, [f"node.known_hosts={place}"]).warnings
+        assert note == f"node.known_hosts: no file {place} here, so no key of dynspec-demo is known"

@@ -65,6 +65,11 @@ def test_a_folder_in_the_place_of_the_file_is_told_as_one(tmp_path: Path) -> Non
     )
 
 
+def test_a_file_of_a_user_that_is_not_here_is_an_absent_one() -> None:
+    check = HostKeyCheck.of(HostConfig("gpu-1", "gpu-1", 22, "ci"), "~nobody-here/hosts", None)
+    assert (check.files, check.entries) == (("~nobody-here/hosts",), ())
+
+
 def test_a_host_key_alias_is_what_is_looked_for(make_sshd) -> None:
     node = make_sshd(client_options={"HostKeyAlias": "the-lab-node"})
     node.known_hosts.write_text(node.known_hosts_line(name="the-lab-node"))
