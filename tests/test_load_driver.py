@@ -141,6 +141,7 @@ def test_a_file_gives_text_ids_and_messages(tmp_path):
     [
         ("", "has no prompts"),
         ('"a"\n{"prompt": ', "p.jsonl:2: "),
+        ("[" * 100_000, "p.jsonl:1: brackets without end"),
         ('{"text": "a"}', "exactly one of `prompt`, `input_ids`, `messages`"),
         ('""', "a prompt is non-empty text"),
         ("[1, true]", "a prompt is non-empty text"),
@@ -242,6 +243,13 @@ def test_the_digest_of_a_point_shows_a_changed_prompt_and_nothing_of_the_arm():
     assert one == point.bodies_sha256("chat", dict(template), ["a", "b"])
     assert one != point.bodies_sha256("chat", template, ["b", "a"])
     assert one != point.bodies_sha256("chat", {**template, "max_tokens": 9}, ["a", "b"])
+
+
+def test_a_line_of_brackets_without_end_is_no_record():
+    assert list(point.read_records(['{"i": 0}\n', "[" * 100_000 + "\n", '{"i": 1}\n'])) == [
+        {"i": 0},
+        {"i": 1},
+    ]
 
 
 def test_records_are_read_from_a_file_or_lines_and_a_torn_last_line_is_left_out(tmp_path):

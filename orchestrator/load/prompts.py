@@ -136,6 +136,8 @@ def _line_prompt(line: str, where: str) -> Prompt:
                 raise ValueError("an object needs exactly one of `prompt`, `input_ids`, `messages`")
             value = value[keys[0]]
         prompt_kind(value)
+    except RecursionError:
+        raise UsageError(f"sweep.prompts: {where}: brackets without end") from None
     except ValueError as error:
         raise UsageError(f"sweep.prompts: {where}: {error}") from None
     prompt: Prompt = value

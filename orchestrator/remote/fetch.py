@@ -102,7 +102,7 @@ class _Source:
         line = next(self._lines())
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
             raise ConnectionLost(f"{self._label}: the file channel carries foreign output: {line[:200]!r}")

@@ -172,6 +172,7 @@ HEAD = '{"path": "/f", "size": 3, "offset": 0}'
         ('{"path": "/f", "size": "big"}', "'fetch' does not fit: size"),
         (f"{HEAD}\n" + '{"size": 3}', "'fetch' does not fit: n"),
         (f"{HEAD}\n" + '{"n": 3}\nabc', "gpu-1: the file channel carries damaged bytes"),
+        ("[" * 20_000, "gpu-1: the file channel carries foreign output"),
     ],
 )
 def test_a_file_channel_that_carries_what_is_no_file_is_told_as_such(sent: str, says: str) -> None:
