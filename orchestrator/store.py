@@ -168,7 +168,7 @@ def json_object(path: Path) -> dict[str, Any]:
     """Empty for whatever is no JSON object, for who says so (`records.damage`)."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -266,7 +266,7 @@ class RunStore:
             value = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise UsageError(f"{path} is missing: the run folder is incomplete") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise UsageError(f"{path} is damaged: {error}") from None
         if not isinstance(value, dict):
             raise UsageError(f"{path} is damaged: not a JSON object")

@@ -121,7 +121,33 @@ def test_every_lost_file_is_named_in_the_report_with_what_cannot_be_said(run, co
     assert summary["arms"]["eagle3"]["points"][0]["ok"] == 8  # of boots 2 and 3
 
 
-@pytest.mark.parametrize("value", ["{}", "[]", "null", '{"facts": null, "plan": [], "outcome": 1}'])
+WRONG_PLANS = (
+    {"arms": 3},
+    {"arms": [3]},
+    {"arms": [{"name": "eagle3"}]},
+    {"boots": "eagle3"},
+    {"boots": [{"arm": "eagle3", "boot": 1, "shares": 1}]},
+    {"steps": {"a": 1}},
+    {"steps": [{"do": {"type": "RunPoint", "arm": "eagle3"}}]},
+    {"left": [["eagle3", 1, 0]]},
+    {"unsupported": ["eagle3"]},
+    {"worker_paths": {"eagle3": "v2"}},
+    {"warnings": "a"},
+)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "{}",
+        "[]",
+        "null",
+        "[" * 100_000,
+        '{"facts": null, "plan": [], "outcome": 1}',
+        *(json.dumps({"plan": plan}) for plan in WRONG_PLANS),
+    ],
+    ids=lambda value: value[:60],
+)
 def test_files_of_the_wrong_shape_are_as_good_as_lost(run, value):
     for name in ("facts.json", "plan.json", "outcome.json"):
         (run.folder / name).write_text(value)

@@ -130,13 +130,13 @@ def test_a_boot_folder_with_nothing_but_a_half_written_file_is_in_nobodys_way(ru
 
 
 @pytest.mark.parametrize("lost", ["facts.json", "plan.json", "events.jsonl", "outcome.json"])
-@pytest.mark.parametrize("how", ["missing", "cut short"])
+@pytest.mark.parametrize("how", ["missing", "cut short", "of a wrong shape"])
 def test_a_run_goes_on_without_a_file_that_it_writes_anew(run: RunStore, lost: str, how: str) -> None:
     path = run.folder / lost
     if how == "missing":
         path.unlink(missing_ok=True)
     else:
-        path.write_text('{"outcome": {"exit_co')
+        path.write_text('{"outcome": {"exit_co' if how == "cut short" else '{"plan": {"arms": [3]}}')
     assert len(_gone_on_with(run).done.points) == 6
     assert stored_plan(Plan((), (), (), {}, (), None, arms=(Arm("eagle3", {}, {}),)), run)["arms"]
 
@@ -161,6 +161,8 @@ def test_a_finished_run_is_gone_on_with_only_where_points_were_lost(run: RunStor
     with pytest.raises(UsageError, match="is finished") as refused:
         _gone_on_with(run)
     assert refused.value.help == f"dynspec report {run.folder}"  # which lies in no ./results
+    with pytest.raises(UsageError, match=r"is finished, and was begun without other$"):
+        _gone_on_with(run, "other", "other", "eagle3")
     _cut(run.folder / f"{POINT}.jsonl")
     assert len(_gone_on_with(run).done.points) == 5
 
@@ -380,7 +382,7 @@ def test_prompts_are_told_apart_by_what_they_hold(tmp_path: Path) -> None:
 def test_a_part_with_fewer_arms_leaves_the_rest_of_the_run_to_do(run: RunStore) -> None:
     for path in run.folder.glob("arms/baseline/boot-1/point-02-*"):
         path.unlink()
-    part = _gone_on_with(run, "eagle3")
+    part = _gone_on_with(run, "eagle3", "eagle3")
     assert part.left == (RunPoint("baseline", 1, 2, 16),)
     assert list(part.lines())[-2:] == [
         "arms to go on with: eagle3",

@@ -14,7 +14,8 @@ from orchestrator.analysis.trace import Trace, boot_trace, of_gpus, read_log
 from orchestrator.model.experiment import Gpus
 from orchestrator.model.result import BootTrace, FailureCard
 from orchestrator.records.events import boot_order, events_of
-from orchestrator.store import GPU_SAMPLES, LOCK_FILE, PACKED_LOG, PLAN, SERVER_LOG, RunStore, from_here
+from orchestrator.records.planned import plan_left
+from orchestrator.store import GPU_SAMPLES, LOCK_FILE, PACKED_LOG, SERVER_LOG, RunStore, from_here
 
 
 @contextmanager
@@ -98,7 +99,7 @@ def failed_boots(store: RunStore, *, failed: bool) -> tuple[FailedBoot, ...]:
 def failure_cards(store: RunStore, *, failed: bool) -> tuple[FailureCard, ...]:
     """One card for each failed boot, from its server log; `replay` runs just that point again."""
     cards = []
-    patches = {arm["name"]: arm["patches"] for arm in store.section_left(PLAN, "plan").get("arms") or ()}
+    patches = {arm["name"]: arm["patches"] for arm in plan_left(store).get("arms") or ()}
     for boot in failed_boots(store, failed=failed):
         folder = (store.folder / store.boot_path(boot.arm, boot.boot, SERVER_LOG)).parent
         experiment = str(from_here(store.folder / LOCK_FILE))

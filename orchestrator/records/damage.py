@@ -13,6 +13,7 @@ from pathlib import Path
 
 from orchestrator.records.events import events_of
 from orchestrator.records.missing import missing
+from orchestrator.records.planned import is_whole
 from orchestrator.records.served import SHARED_KEY, home_of
 from orchestrator.records.unfinished import outcome_lost
 from orchestrator.store import (
@@ -152,7 +153,7 @@ def _of_json(path: Path) -> str:
         value = json.loads(text) if text.strip() else None
     except FileNotFoundError:
         return "is missing"
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return "is damaged"
     if value is None:
         return "is empty"
@@ -163,7 +164,7 @@ def _of_section(path: Path, key: str) -> str:
     if fault := _of_json(path):
         return fault
     found = json.loads(path.read_text(encoding="utf-8")).get(key)
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or (key == "plan" and not is_whole(found)):
         return "is damaged"
     return "" if found else "is empty"
 
@@ -178,7 +179,7 @@ def _of_lines(path: Path) -> str:
             for line in lines:
                 try:
                     good += isinstance(json.loads(line), dict)
-                except ValueError:
+                except (ValueError, RecursionError):
                     bad += line.endswith(b"\n")
     except OSError:
         return "cannot be read"

@@ -20,7 +20,7 @@ def events_of(store: RunStore) -> Iterator[dict[str, Any]]:
         for line in lines:
             try:
                 event = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue  # the last line of a killed run may be torn
             if isinstance(event, dict) and _whole(event):
                 yield event

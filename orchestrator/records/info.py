@@ -16,9 +16,10 @@ from orchestrator.records.boots import failure_cards, traces
 from orchestrator.records.damage import damage
 from orchestrator.records.events import events_of
 from orchestrator.records.lockfile import stored_lock
+from orchestrator.records.planned import plan_left
 from orchestrator.records.unfinished import unfinished
 from orchestrator.report.gate_text import gate_lines
-from orchestrator.store import FACTS, OUTCOME, PLAN, SERVER_INFO, RunStore, from_here, json_object
+from orchestrator.store import FACTS, OUTCOME, SERVER_INFO, RunStore, from_here, json_object
 
 SIMULATED_KEY = "simulated"  # the stand-in engine says so in /server_info
 _UNKNOWN = "unknown: facts.json is lost"
@@ -31,7 +32,7 @@ def run_info(
     gate: GateResult | None = None,
 ) -> RunInfo:
     """`outcome`: of a run whose outcome.json is not written yet. `gate`: what its gate said."""
-    plan, facts = store.section_left(PLAN, "plan"), store.section_left(FACTS, "facts")
+    plan, facts = plan_left(store), store.section_left(FACTS, "facts")
     ended = outcome or _stored_outcome(store)
     first = next(events_of(store), {})
     prompts = experiment.sweep.prompts

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from orchestrator.model.result import ENDED
 from orchestrator.records.events import events_of
+from orchestrator.records.planned import plan_left
 from orchestrator.report.text import plural
-from orchestrator.store import META, OUTCOME, PLAN, RECORDS, RunStore
+from orchestrator.store import META, OUTCOME, RECORDS, RunStore
 
 Written = dict[Path, dict[str, None]]  # folder of a boot, below the run's -> stems of its points
 
@@ -68,5 +69,5 @@ def _written(store: RunStore) -> Written:
 def _planned(store: RunStore) -> Written:
     if store.section_left(OUTCOME, "outcome").get("state") not in ENDED:
         return {}
-    boots = store.section_left(PLAN, "plan").get("boots") or ()
+    boots = plan_left(store).get("boots") or ()
     return {Path(store.boot_path(item["arm"], item["boot"], "x")).parent: {} for item in boots}

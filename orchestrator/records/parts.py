@@ -11,14 +11,15 @@ from orchestrator.model.plan import RunPoint
 from orchestrator.plan import Done, share_boots
 from orchestrator.records.begun import goes_on_with
 from orchestrator.records.lockfile import stored_lock
+from orchestrator.records.planned import plan_left
 from orchestrator.records.served import planned_arms, served_arms
 from orchestrator.report.text import listed, plural
-from orchestrator.store import PLAN, RunStore
+from orchestrator.store import RunStore
 
 
 def begun_arms(store: RunStore) -> frozenset[str]:
     """Arms that the parts so far planned and could serve; empty where nothing is left that tells."""
-    plan = store.section_left(PLAN, "plan")
+    plan = plan_left(store)
     served = {arm["name"] for arm in plan.get("arms") or ()}
     locked = stored_lock(store).get("arms")
     return frozenset({*served, *planned_arms(plan), *(locked if isinstance(locked, dict) else ())})
@@ -31,8 +32,8 @@ def arms_to_go_on_with(store: RunStore, experiment: Experiment, asked: tuple[str
     """
     if asked:
         _refuse_divided(store, experiment, asked)
-        return asked
-    begun = {*begun_arms(store), *(store.section_left(PLAN, "plan").get("unsupported") or ())}
+        return tuple(dict.fromkeys(asked))
+    begun = {*begun_arms(store), *(plan_left(store).get("unsupported") or ())}
     names = tuple(arm.name for arm in experiment.arms if arm.name in begun)
     return names if len(names) < len(experiment.arms) else ()
 
@@ -42,7 +43,7 @@ def _refuse_divided(store: RunStore, experiment: Experiment, asked: Collection[s
     if not experiment.sweep.share_boot:
         return
     begun = begun_arms(store)
-    served = served_arms(store.section_left(PLAN, "plan"), experiment)
+    served = served_arms(plan_left(store), experiment)
     for group in share_boots(arm for arm in served if arm.name in begun):
         names = [arm.name for arm in group]
         missing = [name for name in names if name not in asked]

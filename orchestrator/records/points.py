@@ -33,10 +33,11 @@ from orchestrator.metrics import PointMetrics, point_metrics, share_above
 from orchestrator.model.experiment import Arm, Experiment, Sweep
 from orchestrator.model.result import PointResult
 from orchestrator.records.gpu_samples import GpuSamples
+from orchestrator.records.planned import plan_left
 from orchestrator.records.restarts import restarted_boots
 from orchestrator.records.served import SHARED_KEY, Home, home_of, served_arms
 from orchestrator.records.spans import client_summary, load_span
-from orchestrator.store import GPU_SAMPLES, PLAN, SERVER_INFO, RunStore, StoredPoint, json_object
+from orchestrator.store import GPU_SAMPLES, SERVER_INFO, RunStore, StoredPoint, json_object
 
 HEALTH_KEY = (
     "health"  # in the meta file of a point: how often /health was asked while requests ran, and was not 200
@@ -88,7 +89,7 @@ class _Reader:
     def __init__(self, store: RunStore, experiment: Experiment) -> None:
         self.store = store
         self.sweep, self.gpus = experiment.sweep, experiment.node.gpus
-        plan = store.section_left(PLAN, "plan")
+        plan = plan_left(store)
         self.arms = {arm.name: arm for arm in served_arms(plan, experiment)}
         self.homes: dict[tuple[str, int], Home] = {}
         self.sharing: dict[tuple[str, str], None] = {}  # arm and what to say of its boots
@@ -271,7 +272,7 @@ def _noting_outputs(
 
 
 def _expected_workers(store: RunStore) -> dict[str, str]:
-    paths: Mapping[str, Mapping[str, str]] = store.section_left(PLAN, "plan").get("worker_paths") or {}
+    paths: Mapping[str, Mapping[str, str]] = plan_left(store).get("worker_paths") or {}
     return {arm: path["worker"] for arm, path in paths.items() if path.get("worker") in _WORKERS}
 
 

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.errors import UsageError
 from orchestrator.model.experiment import Arm, Experiment
 from orchestrator.model.plan import Plan, RunPoint
 from orchestrator.model.result import PointResult
-from orchestrator.store import PLAN, RunStore, plain
+from orchestrator.records.planned import LEFT_KEY, plan_left
+from orchestrator.store import RunStore, plain
 
 SHARED_KEY = "shared_boot"  # in the meta file of a point
-LEFT_KEY = "left"  # in plan.json: points that a part of a run leaves to a later one
 
 
 @dataclass(frozen=True)
@@ -47,12 +46,7 @@ def stored_plan(plan: Plan, store: RunStore, left: Iterable[RunPoint] = ()) -> d
     """
     new: dict[str, Any] = plain(plan)
     new[LEFT_KEY] = plain(tuple(left))
-    try:
-        old = store.read_json(PLAN).get("plan")
-    except UsageError:
-        return new
-    if not isinstance(old, dict):
-        return new
+    old = plan_left(store)
     for key in ("modes", "unsupported", "worker_paths"):
         new[key] = {**(old.get(key) or {}), **new[key]}
     here = {arm["name"] for arm in new["arms"]}

@@ -14,12 +14,13 @@ from orchestrator.model.speculation import threshold
 from orchestrator.native_adaptive import CONFIG_FLAG
 from orchestrator.records.boots import logged
 from orchestrator.records.events import measuring_order
+from orchestrator.records.planned import plan_left
 from orchestrator.records.points import measured_arms, read_points
 from orchestrator.records.restarts import first_starts
 from orchestrator.records.served import home_of, planned_arms, served_arms, shared_arms
 from orchestrator.records.spans import load_span
 from orchestrator.records.stepping import stepping_of
-from orchestrator.store import PLAN, RunStore
+from orchestrator.store import RunStore
 
 Summary = dict[str, Any]
 
@@ -27,7 +28,7 @@ Summary = dict[str, Any]
 def make_summary(store: RunStore, experiment: Experiment) -> Summary:
     """summary.json as a value, from every finished point."""
     read = read_points(store, experiment)
-    plan = store.section_left(PLAN, "plan")
+    plan = plan_left(store)
     logs = {(arm, boot): trace for arm, boot, trace in logged(store)}
     points = natively_plain(read.points, _native_thresholds(plan, experiment), logs)
     if experiment.sweep.load.kind == "closed":

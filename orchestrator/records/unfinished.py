@@ -9,8 +9,8 @@ from orchestrator.model.result import ENDED, Outcome, Unfinished
 from orchestrator.records.begun import goes_on_with
 from orchestrator.records.driver import driver_of
 from orchestrator.records.events import events_of
-from orchestrator.records.served import LEFT_KEY
-from orchestrator.store import PLAN, RunStore
+from orchestrator.records.planned import LEFT_KEY, plan_left
+from orchestrator.store import RunStore
 
 _ANY = -1  # position in the sweep, of a plan that names boots alone
 
@@ -46,7 +46,7 @@ def outcome_lost(store: RunStore) -> bool:
 def _lacking(store: RunStore, driver: str) -> Unfinished:
     measured = {(point.arm, point.boot, point.index) for point in store.points()}
     begun = {(arm, boot) for arm, boot, _ in measured}
-    planned = _planned(store.section_left(PLAN, "plan"))
+    planned = _planned(plan_left(store))
     missing = {
         (arm, boot)
         for arm, boot, index in planned
