@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.patch_text import list_lines
 from orchestrator.errors import DoesNotFit, PatchLoadError
 from orchestrator.model.experiment import Arm
 from orchestrator.model.plan import PatchSet
 from orchestrator.patchset import (
+    Carried,
     FitState,
     available_patches,
     build_patch_set,
@@ -102,6 +104,11 @@ def test_a_folder_becomes_a_value(tmp_path):
     assert (patch.name, patch.workers, patch.flags) == ("toy", ("v2",), ("toy-flag",))
     assert patch.paths == ("srt/main.py",)
     assert patch.listings["1.0"].files == {"srt/main.py": sha256(MAIN)}
+
+
+def test_a_patch_without_a_listed_version_is_told_so_in_the_list(tmp_path):
+    told = list_lines(Carried((load_patch(folder_of(tmp_path)),)))
+    assert told == ["toy  adds a line", "  for toy_sglang (no version is listed)"]
 
 
 @pytest.mark.parametrize(

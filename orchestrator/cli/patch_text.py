@@ -13,7 +13,8 @@ def list_lines(carried: Carried) -> list[str]:
     """Each patch with what it is for, then those that do not load, with their faults."""
     lines = []
     for item in carried.patches:
-        lines += [f"{item.name}  {item.summary}", f"  for {item.package} {', '.join(item.listings)}"]
+        versions = ", ".join(item.listings) or "(no version is listed)"
+        lines += [f"{item.name}  {item.summary}", f"  for {item.package} {versions}"]
     for name, fault in carried.broken.items():
         lines += [f"{name}  DOES NOT LOAD: {fault.message}", *(f"  {detail}" for detail in fault.details)]
     return [clean(line) for line in lines]
