@@ -138,6 +138,14 @@ class TestGate:
         assert "did not come to its end" in done.stderr
         assert good_runs(tmp_path, begun_experiment(store)) == [good.run_id]
 
+    @pytest.mark.parametrize("outcome", [None, Outcome(130, "interrupted", "", True, "", "")])
+    def test_nor_is_it_a_reference_that_is_named(self, good, tmp_path, outcome):
+        store = write_run(tmp_path, RUN_2, outcome)
+        done = dynspec(tmp_path, "gate", good.run_id, "--against", store.run_id)
+        assert done.returncode == 6
+        assert f"{store.run_id} did not come to its end" in done.stderr
+        assert "cannot be a reference" in done.stderr
+
     def test_a_run_is_no_reference_for_itself(self, good, tmp_path):
         done = dynspec(tmp_path, "gate", good.run_id, "--against", good.run_id)
         assert done.returncode == 2

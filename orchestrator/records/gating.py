@@ -93,6 +93,7 @@ def _references(store: RunStore, experiment: Experiment, summary: Summary, again
     if against not in POINTED:
         other = RunStore.open(results, against)
         _refuse_itself(other, against, store.run_id)
+        _require_ended(other)
         return [other]
     wanted = 1 if against == LAST_GOOD else KEPT
     good = good_runs(results, experiment)
@@ -100,6 +101,15 @@ def _references(store: RunStore, experiment: Experiment, summary: Summary, again
     if not others:
         raise _no_reference(store, experiment, summary, itself=store.run_id in good)
     return [RunStore.open(results, run) for run in others]
+
+
+def _require_ended(other: RunStore) -> None:
+    """Raises NothingToClaim for a reference that may still get what it lacks, or has lost it."""
+    if state := cut_short(other):
+        raise NothingToClaim(
+            f"gate: {other.run_id} did not come to its end ({state}), so it cannot be a reference",
+            help=f"{goes_on_with(other)}; to look at what there is of both: dynspec compare",
+        )
 
 
 def _no_reference(
