@@ -64,6 +64,7 @@ class StoredPoint:
 
 
 _IDENTITY: dict[str, type] = {"arm": str, "boot": int, "index": int, "concurrency": int}
+_COUNTS = ("boot", "index", "concurrency")
 _REQUESTS: dict[str, type] = {"warmup_requests": int}
 _LOAD: dict[str, type] = {"summary": dict, "client": dict, "chunk_gap_ns": dict}
 _CLIENT: dict[str, type] = {"lag_ns": dict}
@@ -71,9 +72,11 @@ _SHARED: dict[str, type] = {"started_as": str, "boot": int}
 
 
 def stored_point(meta_path: Path) -> StoredPoint | None:
-    """The point that a meta file describes; None where a field that readers rely on is absent or of a wrong type."""
+    """The point that a meta file describes; None where a field that readers rely on is absent or no such thing."""
     meta = json_object(meta_path)
     if not (_typed(meta, _IDENTITY, absent=False) and _readable(meta)):
+        return None
+    if min(meta[key] for key in _COUNTS) < 0:
         return None
     records = meta_path.with_name(meta_path.name.removesuffix(META) + RECORDS)
     return StoredPoint(meta["arm"], meta["boot"], meta["index"], meta["concurrency"], records, meta)

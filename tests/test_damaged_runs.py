@@ -157,6 +157,8 @@ def test_files_of_the_wrong_shape_are_as_good_as_lost(run, value):
 
 WRONG_VALUES = [
     {"concurrency": "4"},
+    {"concurrency": -4},
+    {"index": -1},
     {"boot": True},
     {"server_before": "x"},
     {"server_after": [1]},
