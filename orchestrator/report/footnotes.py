@@ -13,6 +13,7 @@ from orchestrator.report.text import listed, plural
 # A figure that stands alone: 6.3, 15, 40 of "40%"; not those of p99, v2 or 0.5.11.
 _FIGURE = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\.?\w)")
 _BOOTS = re.compile(r" \(boot ((?:\d{1,9}, )*\d{1,9})\)$")  # as `summary._by_boot` writes it
+_BOOT = re.compile(r"\bboot $")  # the next figure is one's number
 
 
 @dataclass(frozen=True)
@@ -110,11 +111,16 @@ def _told(kind: _Kind) -> str:
 
 
 def _merged(kind: _Kind) -> str:
-    """The text, with the range where a figure differs."""
+    """The text, with the range where a figure differs; boots are names, and each of them is told."""
     texts = [place.text for place in kind.places]
     columns = zip(*([match[0] for match in _FIGURE.finditer(text)] for text in texts), strict=True)
-    ranges = iter([_range(column) for column in columns])
-    return _FIGURE.sub(lambda _: next(ranges), texts[0])
+    told, *between = _FIGURE.split(texts[0])
+    for column, words in zip(columns, between, strict=True):
+        if _BOOT.search(told) and len(set(column)) > 1:
+            told = f"{told.removesuffix(' ')}s {listed(sorted(set(column), key=float))}{words}"
+        else:
+            told = f"{told}{_range(column)}{words}"
+    return told
 
 
 def _range(figures: Sequence[str]) -> str:

@@ -72,7 +72,7 @@ def test_the_report_names_a_boot_that_was_slow_at_several_points_and_the_range()
     told = footnotes(whole, [("dynamic", point) for point in whole["arms"]["dynamic"]["points"]])
     assert told.numbered == (
         "node_slower: the load generator took 22.0 to 29.0 us of processor time a streamed chunk here, "
-        "14.0 to 20.4 us in boot 2 to 3 of dynamic: the node's processors were slower or shared, "
+        "14.0 to 20.4 us in boots 2 and 3 of dynamic: the node's processors were slower or shared, "
         "so this speed is likely too low (boot 1, 2 points)",
     )
 
