@@ -208,6 +208,15 @@ def test_arms_that_only_one_run_has_are_named():
     assert (found.only_a, found.only_b) == (("eagle3",), ())
 
 
+@pytest.mark.parametrize(("measured", "says"), [((True, False), "B"), ((False, False), "A and B")])
+def test_an_arm_that_a_run_never_measured_is_said_to_be_so_instead_of_invalid(measured, says):
+    both = [run(), run()]
+    for summary, has in zip(both, measured, strict=True):
+        summary["arms"]["eagle3"]["points"] *= has
+    found = {item.arm: item.notes for item in compare_runs(*both, None).arms}
+    assert found == {"baseline": (), "eagle3": (f"not measured in {says}",)}
+
+
 # -- gate ----------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ Boots of different runs are independent, so the contrast is Welch's on logs of b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator.analysis.crossover import by_concurrency
@@ -41,11 +41,18 @@ def compare_runs(
     unlike = differences(*setups, common, same_place=same_place) if setups else ()
     return RunComparison(
         metric,
-        tuple(compare(metric, side(a, name, metric), side(b, name, metric)) for name in common),
+        tuple(_compared(a, b, name, metric) for name in common),
         tuple(name for name in a["arms"] if name not in b["arms"]),
         tuple(name for name in b["arms"] if name not in a["arms"]),
         unlike,
     )
+
+
+def _compared(a: Summary, b: Summary, arm: str, metric: str) -> Comparison:
+    """An arm that one run left to do has no invalid points to be blamed for it."""
+    found = compare(metric, side(a, arm, metric), side(b, arm, metric))
+    lacking = [name for name, run in (("A", a), ("B", b)) if not run["arms"][arm]["points"]]
+    return replace(found, notes=(f"not measured in {' and '.join(lacking)}",)) if lacking else found
 
 
 def require_like(found: RunComparison) -> None:

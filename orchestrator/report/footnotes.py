@@ -116,8 +116,9 @@ def _merged(kind: _Kind) -> str:
     columns = zip(*([match[0] for match in _FIGURE.finditer(text)] for text in texts), strict=True)
     told, *between = _FIGURE.split(texts[0])
     for column, words in zip(columns, between, strict=True):
-        if _BOOT.search(told) and len(set(column)) > 1:
-            told = f"{told.removesuffix(' ')}s {listed(sorted(set(column), key=float))}{words}"
+        numbers = sorted(set(column), key=float)
+        if _BOOT.search(told) and len(numbers) > 1:
+            told = f"{told.removesuffix(' ')}s {listed(numbers)}{words}"
         else:
             told = f"{told}{_range(column)}{words}"
     return told
