@@ -422,6 +422,9 @@ def test_an_arm_that_a_part_leaves_alone_and_that_was_never_measured_is_missed(r
 def test_without_a_choice_a_run_goes_on_with_the_arms_that_it_began_with(run: RunStore) -> None:
     assert [arm.name for arm in begun_experiment(run).arms] == ["baseline", "eagle3", "dynamic"]
     assert _gone_on_with(run).arms == ("baseline", "eagle3")
+    with pytest.raises(UsageError, match=rf"^run {RUN} was begun without dynamic$") as refused:
+        _gone_on_with(run, "eagle3", "dynamic")  # as of a finished one
+    assert refused.value.help == "more arms are measured by a new run: dynspec run EXPERIMENT.yaml"
     (run.folder / "plan.json").write_text("{")
     assert _gone_on_with(run).arms == ()  # all: nothing else is known
     path = run.folder / "experiment.lock.yaml"

@@ -25,6 +25,18 @@ def begun_arms(store: RunStore) -> frozenset[str]:
     return frozenset({*served, *planned_arms(plan), *(locked if isinstance(locked, dict) else ())})
 
 
+def not_begun(store: RunStore, asked: Iterable[str], done: Done) -> tuple[str, ...]:
+    """Those of the arms that were asked for which the run began without; none where nothing is left that tells."""
+    begun = begun_arms(store)
+    known = {*begun, *_unsupported(store), *(arm for arm, _, _ in done.points)}
+    return tuple(arm for arm in dict.fromkeys(asked) if begun and arm not in known)
+
+
+def _unsupported(store: RunStore) -> Collection[str]:
+    """Arms that it was to measure and that its SGLang could not serve."""
+    return plan_left(store).get("unsupported") or ()
+
+
 def arms_to_go_on_with(store: RunStore, experiment: Experiment, asked: tuple[str, ...]) -> tuple[str, ...]:
     """Those that were asked for, else those that the run began with; empty: all.
 
@@ -33,7 +45,7 @@ def arms_to_go_on_with(store: RunStore, experiment: Experiment, asked: tuple[str
     if asked:
         _refuse_divided(store, experiment, asked)
         return tuple(dict.fromkeys(asked))
-    begun = {*begun_arms(store), *(plan_left(store).get("unsupported") or ())}
+    begun = {*begun_arms(store), *_unsupported(store)}
     names = tuple(arm.name for arm in experiment.arms if arm.name in begun)
     return names if len(names) < len(experiment.arms) else ()
 

@@ -15,7 +15,7 @@ from orchestrator.records.begun import begun_experiment, goes_on_with
 from orchestrator.records.kept import Kept, look
 from orchestrator.records.lockfile import joined, stored_lock
 from orchestrator.records.naming import run_word
-from orchestrator.records.parts import arms_to_go_on_with, begun_arms, left_points, left_words
+from orchestrator.records.parts import arms_to_go_on_with, left_points, left_words, not_begun
 from orchestrator.records.sameness import changes, experiment_changes
 from orchestrator.redact import Redactor
 from orchestrator.report.text import listed
@@ -94,22 +94,22 @@ def resume(options: RunOptions, experiment: Experiment, redact: Redactor, lock: 
         )
     _same(begun, experiment, store)
     kept = look(store)
-    if not kept.dropped and _ended_well(store):
-        raise _finished(store, options.arms)
+    finished = not kept.dropped and _ended_well(store)
+    if others := not_begun(store, options.arms, kept.done):
+        raise _without(store, others, finished=finished)
+    if finished:
+        raise UsageError(f"run {store.run_id} is finished", help=f"dynspec report {run_word(store)}")
     arms = arms_to_go_on_with(store, experiment, options.arms)
     left = left_points(store, experiment, arms, kept.done)
     return Resumed(store.run_id, store, kept, stored_lock(store), arms, left)
 
 
-def _finished(store: RunStore, arms: tuple[str, ...]) -> UsageError:
-    told = f"run {store.run_id} is finished"
-    begun = begun_arms(store)
-    if begun and (others := [arm for arm in dict.fromkeys(arms) if arm not in begun]):
-        return UsageError(
-            f"{told}, and was begun without {listed(others)}",
-            help="more arms are measured by a new run: dynspec run EXPERIMENT.yaml",
-        )
-    return UsageError(told, help=f"dynspec report {run_word(store)}")
+def _without(store: RunStore, arms: tuple[str, ...], *, finished: bool) -> UsageError:
+    told = "is finished, and was begun" if finished else "was begun"
+    return UsageError(
+        f"run {store.run_id} {told} without {listed(arms)}",
+        help="more arms are measured by a new run: dynspec run EXPERIMENT.yaml",
+    )
 
 
 def _ended_well(store: RunStore) -> bool:
