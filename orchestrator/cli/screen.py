@@ -19,7 +19,7 @@ from orchestrator.model.experiment import Experiment
 from orchestrator.model.result import RunInfo
 from orchestrator.runner.events import Listener
 from orchestrator.runner.session import Finished
-from orchestrator.store import SUMMARY
+from orchestrator.store import SUMMARY, from_here
 
 SCREEN_FILE = "screen.log"  # of a run folder: what a detached controller shows
 _PROGRESS_EVERY_S = 10.0
@@ -85,7 +85,9 @@ class JsonLines:
 def _tell_loss(finished: Finished) -> None:
     """What could not be shown costs no run its exit code: its outcome is stored."""
     said = finished.error.message if finished.error is not None else ""
-    more = f"; the run folder is whole: {finished.store.folder}" if finished.store is not None else ""
+    more = (
+        f"; the run folder is whole: {from_here(finished.store.folder)}" if finished.store is not None else ""
+    )
     lost = output.lost(answered=said)
     if more and not lost and output.unread():
         lost = "dynspec: nobody read standard output to its end"
@@ -150,7 +152,7 @@ class Lines:
             show_report(finished.summary, finished.info)
         if finished.store is not None:
             path = report_path(finished.store.folder) if finished.summary is not None else None
-            print(f"\nreport: {path}" if path else f"\nrun folder: {finished.store.folder}")
+            print(f"\nreport: {path}" if path else f"\nrun folder: {from_here(finished.store.folder)}")
         if words := self.closing_words(finished):
             print(words)
 
@@ -213,8 +215,8 @@ _WRITERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def report_path(folder: Path) -> Path | None:
-    """The file that a person opens; None where none could be written."""
-    found = [folder / name for name in ("report.html", "report.md", SUMMARY)]
+    """The file that a person opens, as short as it can be typed; None where none could be written."""
+    found = [from_here(folder) / name for name in ("report.html", "report.md", SUMMARY)]
     return next((path for path in found if path.is_file()), None)
 
 

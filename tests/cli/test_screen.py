@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.again import RunCommand
-from orchestrator.cli.screen import Lines, event_text
+from orchestrator.cli.screen import Lines, event_text, report_path
 from orchestrator.errors import DynspecError, NodeDirty, PhaseFailed
 from orchestrator.model.result import Outcome
 from orchestrator.redact import Redactor
@@ -55,3 +55,14 @@ def test_files_that_are_put_back_are_counted_when_they_are_and_not_as_0_at_the_e
     last = "every file is as it was, verified by hash; lock released"
     assert event_text({"event": "given_back", "restored": []}) == f"restored  {last}"
     assert event_text({"event": "given_back", "restored": three}) == f"restored  files put back: 3; {last}"
+
+
+def test_the_report_of_a_run_is_named_as_short_where_it_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    begun = RunStore.create(Path("results"), RUN, Redactor({}))
+    for name in ("plan.json", "report.md"):
+        begun.write(name, "{}")
+    gone_on_with = RunStore.open(Path("results"), RUN)
+    assert report_path(begun.folder) == report_path(gone_on_with.folder) == Path("results", RUN, "report.md")
