@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import UsageError
+from orchestrator.plain_file import read_plain
 from orchestrator.redact import Redactor
 
 SCHEMA = 1
@@ -170,7 +171,7 @@ def require_writable(folder: Path, help: str) -> None:
 def json_object(path: Path) -> dict[str, Any]:
     """Empty for whatever is no JSON object, for who says so (`records.damage`)."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_plain(path).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
@@ -266,7 +267,7 @@ class RunStore:
     def read_json(self, relative: str) -> dict[str, Any]:
         path = self.folder / relative
         try:
-            value = json.loads(path.read_text(encoding="utf-8"))
+            value = json.loads(read_plain(path).decode("utf-8"))
         except FileNotFoundError:
             raise UsageError(f"{path} is missing: the run folder is incomplete") from None
         except (OSError, ValueError, RecursionError) as error:

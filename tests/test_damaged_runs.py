@@ -1,6 +1,7 @@
 """A run folder that was damaged after the run is never read as a good one."""
 
 import json
+import os
 import shutil
 from html import unescape
 
@@ -182,6 +183,14 @@ def test_a_measurement_with_a_value_of_a_wrong_type_is_as_good_as_lost(tmp_path)
     summary, info = write_reports(run, begun_experiment(run), formats=())
     assert lost in info.damage
     assert summary["arms"]["eagle3"]["points"][0]["ok"] == 8  # of boots 2 and 3
+
+
+def test_a_pipe_under_the_name_of_a_file_is_damage_and_waited_for_by_nobody(run):
+    for name in ("facts.json", "plan.json"):
+        (run.folder / name).unlink()
+        os.mkfifo(run.folder / name)
+    damage = reports(run)[1].damage
+    assert [line.split(":")[0] for line in damage] == ["facts.json is damaged", "plan.json is damaged"]
 
 
 def test_files_that_are_missing_are_named_too(run):

@@ -26,7 +26,7 @@ def run_ids(incomplete: str) -> list[str]:
 
 
 def patch_names(incomplete: str) -> list[str]:
+    from orchestrator.patchset.load import patch_names as names_in
     from orchestrator.patchset.load import patches_folder
 
-    found = sorted(path.parent.name for path in patches_folder().glob("*/manifest.yaml"))
-    return [name for name in found if name.startswith(incomplete)]
+    return [name for name in names_in(patches_folder()) if name.startswith(incomplete)]

@@ -20,6 +20,7 @@ from typing import Any
 from orchestrator.errors import UsageError
 from orchestrator.loadgen.bodies import prompt_kind
 from orchestrator.model.experiment import PROMPT_KINDS, Prompts
+from orchestrator.plain_file import read_plain
 
 Prompt = str | list[int] | list[dict[str, Any]]
 _SEPARATOR = "\n=====\n"
@@ -72,7 +73,7 @@ def digest_of(prompts: Prompts, base: Path = Path()) -> str:
         given = "\0".join((prompts.source, *texts)).encode()
     else:
         try:
-            given = (base / prompts.path).read_bytes()
+            given = read_plain(base / prompts.path)
         except OSError as error:
             raise UsageError(f"sweep.prompts: cannot read {base / prompts.path}: {error.strerror}") from None
     return hashlib.sha256(given).hexdigest()
@@ -112,7 +113,7 @@ def _text(name: str) -> str:
 def load_file(path: Path) -> Iterator[Prompt]:
     """Prompts of a JSONL file. A line is text, token ids, or an object with `prompt`, `input_ids` or `messages`."""
     try:
-        lines = path.read_bytes().decode("utf-8").split("\n")  # not splitlines: JSON text may hold U+2028
+        lines = read_plain(path).decode("utf-8").split("\n")  # not splitlines: JSON text may hold U+2028
     except OSError as error:
         raise UsageError(f"sweep.prompts: cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:

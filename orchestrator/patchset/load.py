@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from orchestrator.patchset import unidiff
 from orchestrator.patchset.manifest import Manifest, TargetEntry, read_manifest, specifier
 from orchestrator.patchset.patch import Add, Listing, Patch, Target, VersionRule
 from orchestrator.patchset.patcher import load_patcher
+from orchestrator.plain_file import read_plain
 
 
 def patches_folder() -> Path:
@@ -29,6 +31,7 @@ class Carried:
 
     patches: tuple[Patch, ...]
     broken: Mapping[str, PatchLoadError] = field(default_factory=dict)
+    folder: str = ""  # where they were looked for
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -48,13 +51,29 @@ class Carried:
 
 def carried_patches(folder: Path | None = None) -> Carried:
     """Every patch folder, by name."""
+    root = folder or patches_folder()
     patches, broken = [], {}
-    for manifest in sorted((folder or patches_folder()).glob("*/manifest.yaml")):
+    for name in patch_names(root):
         try:
-            patches.append(load_patch(manifest.parent))
+            patches.append(load_patch(root / name))
         except PatchLoadError as fault:
-            broken[manifest.parent.name] = fault
-    return Carried(tuple(patches), broken)
+            broken[name] = fault
+    return Carried(tuple(patches), broken, str(root))
+
+
+def patch_names(folder: Path) -> list[str]:
+    """The folders that are meant as patches, whether they load or not, and links that lead nowhere."""
+    try:
+        entries = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    return [name for name in entries if _is_meant(folder / name)]
+
+
+def _is_meant(entry: Path) -> bool:
+    if entry.name.startswith(".") or entry.name == "__pycache__":
+        return False
+    return os.path.isdir(entry) or not os.path.exists(entry)
 
 
 def available_patches(folder: Path | None = None) -> tuple[Patch, ...]:
@@ -65,11 +84,11 @@ def available_patches(folder: Path | None = None) -> tuple[Patch, ...]:
 def find_patch(name: str, folder: Path | None = None) -> Patch:
     """The carried patch `name`. Raises PatchLoadError with the nearest known name."""
     root = folder or patches_folder()
-    known = sorted(manifest.parent.name for manifest in root.glob("*/manifest.yaml"))
+    known = patch_names(root)
     if name in known:
         return load_patch(root / name)
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or f'none in {root}'}"
     raise PatchLoadError(f"there is no patch {name!r}: {hint}", help="dynspec patch list")
 
 
@@ -119,7 +138,7 @@ def _patch(folder: Path, manifest: Manifest, targets: tuple[Target, ...]) -> Pat
 def _read(path: Path) -> str:
     """The text with its line ends as they are."""
     try:
-        return path.read_bytes().decode("utf-8")
+        return read_plain(path).decode("utf-8")
     except OSError as error:
         raise PatchLoadError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

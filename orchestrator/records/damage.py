@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
+from orchestrator.plain_file import read_plain
 from orchestrator.records.events import events_of
 from orchestrator.records.missing import missing
 from orchestrator.records.planned import is_whole
@@ -149,7 +150,7 @@ def _of_point(meta: Path, records: Path) -> Iterator[tuple[Path, str, str]]:
 def _of_json(path: Path) -> str:
     """What is wrong with a JSON object; empty if nothing is."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_plain(path).decode("utf-8")
         value = json.loads(text) if text.strip() else None
     except FileNotFoundError:
         return "is missing"

@@ -11,6 +11,7 @@ from orchestrator.analysis.summary import unclaimable
 from orchestrator.errors import NothingToClaim, PhaseFailed, Regression, UsageError
 from orchestrator.model.experiment import Experiment, Gate
 from orchestrator.model.result import PARTIAL
+from orchestrator.plain_file import read_plain
 from orchestrator.plain_text import clean, os_words
 from orchestrator.records.begun import begun_experiment, goes_on_with
 from orchestrator.records.info import is_simulated
@@ -158,7 +159,7 @@ def pointer_problem(results: Path, experiment: Experiment, against: str) -> str:
 
 def _wrong_pointer(results: Path, path: Path) -> str:
     try:
-        named = path.read_text(encoding="utf-8", errors="replace").split()
+        named = read_plain(path).decode("utf-8", "replace").split()
     except FileNotFoundError:
         return "is gone" if _lines(_history(path)) else ""
     except OSError as error:
@@ -202,7 +203,7 @@ def _is_run(results: Path, run: str) -> bool:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8", errors="replace").split()
+        return read_plain(path).decode("utf-8", "replace").split()
     except OSError:  # told by `pointer_problem`
         return []
 

@@ -12,6 +12,7 @@ import yaml
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.facts import Facts, Tree
 from orchestrator.model.plan import Plan
+from orchestrator.plain_file import read_plain
 from orchestrator.store import LOCK_FILE, RunStore, plain
 from orchestrator.version import VERSION
 
@@ -25,7 +26,7 @@ def lock_text(experiment: Experiment, lock: dict[str, Any]) -> str:
 def stored_lock(store: RunStore) -> dict[str, Any]:
     """The lock block of a run folder; empty where it cannot be read."""
     try:
-        found = yaml.safe_load((store.folder / LOCK_FILE).read_text(encoding="utf-8"))
+        found = yaml.safe_load(read_plain(store.folder / LOCK_FILE).decode("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return {}
     lock = found.get("lock") if isinstance(found, dict) else None
