@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.patch_text import list_lines
+from orchestrator.cli.patch_text import list_lines, patch_lines
 from orchestrator.errors import DoesNotFit, PatchLoadError
 from orchestrator.model.experiment import Arm
 from orchestrator.model.plan import PatchSet
@@ -236,6 +237,43 @@ def test_an_unknown_patch_is_answered_with_the_nearest_name(tmp_path):
         find_patch("tyo", tmp_path)
     with pytest.raises(PatchLoadError, match="known: toy"):
         find_patch("something_else", tmp_path)
+
+
+def test_a_folder_that_can_not_be_read_as_a_patch_is_broken_and_says_why(tmp_path):
+    manifest = folder_of(tmp_path, name="linked") / "manifest.yaml"
+    manifest.rename(tmp_path / "elsewhere.yaml").touch()
+    manifest.symlink_to("../elsewhere.yaml")
+    for name in ("bare", "looped", "piped", ".git", "__pycache__"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "looped/manifest.yaml").symlink_to("manifest.yaml")
+    os.mkfifo(tmp_path / "piped/manifest.yaml")
+    patcher = folder_of(tmp_path, name="waits") / "patcher.py"
+    patcher.unlink()
+    os.mkfifo(patcher)
+    (tmp_path / "gone").symlink_to("nowhere")
+    carried = carried_patches(tmp_path)
+    assert [patch.name for patch in carried.patches] == ["linked"]
+    said = {name: fault.message.removeprefix(f"{tmp_path}/") for name, fault in carried.broken.items()}
+    assert said == {
+        "bare": "bare/manifest.yaml: No such file or directory",
+        "gone": "gone/manifest.yaml: No such file or directory",
+        "looped": "looped/manifest.yaml: Too many levels of symbolic links",
+        "piped": "piped/manifest.yaml: a pipe or a device, not a file",
+        "waits": "waits/patcher.py: a pipe or a device, not a file",
+    }
+
+
+def test_where_there_are_no_patches_the_folder_is_named(tmp_path):
+    assert list_lines(carried_patches(tmp_path)) == [f"there are no patches in {tmp_path}"]
+    with pytest.raises(PatchLoadError, match=f"there is no patch 'toy': known: none in {tmp_path}"):
+        find_patch("toy", tmp_path)
+
+
+def test_a_version_is_called_listed_once(tmp_path):
+    other = f'  "2.0": {{status: experimental, files: {{srt/main.py: {sha256(MAIN)}}}}}\n'
+    patch = load_patch(folder_of(tmp_path, LISTED + other))
+    shown = [line for line in patch_lines(patch) if line.startswith("  listed ")]
+    assert shown == ["  listed   1.0", "  listed   2.0 (experimental)"]
 
 
 def test_the_carried_patches_all_load():

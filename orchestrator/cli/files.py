@@ -31,7 +31,14 @@ def load(path: Path, overrides: Sequence[str] = (), carried: Carried | None = No
     text = _text(path)
     carried = carried or carried_patches()
     flags = [flag for patch in carried.patches for flag in patch.flags]
-    checked = load_experiment(text, name=str(path), overrides=overrides, patches=carried.names, flags=flags)
+    checked = load_experiment(
+        text,
+        name=str(path),
+        overrides=overrides,
+        patches=carried.names,
+        flags=flags,
+        patch_folder=carried.folder,
+    )
     carried.refuse_broken(checked.experiment.arms)
     notes = named_files.look(checked.experiment, path.parent)
     return replace(checked, warnings=(*checked.warnings, *notes))

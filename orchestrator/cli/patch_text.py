@@ -17,7 +17,7 @@ def list_lines(carried: Carried) -> list[str]:
         lines += [f"{item.name}  {item.summary}", f"  for {item.package} {versions}"]
     for name, fault in carried.broken.items():
         lines += [f"{name}  DOES NOT LOAD: {fault.message}", *(f"  {detail}" for detail in fault.details)]
-    return [clean(line) for line in lines]
+    return [clean(line) for line in lines or [f"there are no patches in {carried.folder}"]]
 
 
 def broken_value(name: str, fault: PatchLoadError) -> dict[str, Any]:
@@ -37,7 +37,10 @@ def patch_lines(patch: Patch) -> list[str]:
         f"  edits    {target.path}{' (where present)' if target.optional else ''}" for target in patch.targets
     ]
     lines += [f"  adds     {add.path}" for add in patch.adds]
-    lines += [f"  listed   {version} ({listing.status})" for version, listing in patch.listings.items()]
+    lines += [
+        f"  listed   {version}{'' if listing.status == 'listed' else f' ({listing.status})'}"
+        for version, listing in patch.listings.items()
+    ]
     lines += [f"  native   {rule.versions}: {rule.text}" for rule in patch.native]
     lines += [f"  refused  {rule.versions}: {rule.text}" for rule in patch.refused]
     return lines

@@ -40,7 +40,7 @@ def list_patches(as_json: AsJson = False) -> int:
     if as_json:
         listed = [patch_value(item) for item in carried.patches]
         broken = [broken_value(name, fault) for name, fault in carried.broken.items()]
-        print(json.dumps({"schema": 1, "patches": listed, "broken": broken}))
+        print(json.dumps({"schema": 1, "folder": carried.folder, "patches": listed, "broken": broken}))
     else:
         print("\n".join(list_lines(carried)))
     return PatchLoadError.exit_code if carried.broken else 0

@@ -51,10 +51,11 @@ def check_arms(
     patches: Collection[str] | None,
     root: TreeNode,
     problems: Problems,
+    patch_folder: str = "",
 ) -> None:
     """Arms that could not start, or would not be what they are called."""
     for arm in arms:
-        for keys, text in _arm_faults(arm, server, node, patches):
+        for keys, text in _arm_faults(arm, server, node, patches, patch_folder):
             path = owner(root, arm.name, *keys)
             problems.rule(place(root, *path), ".".join(path), text)
 
@@ -63,11 +64,12 @@ Fault = tuple[tuple[str, ...], str]  # keys below the arm, and what is wrong
 
 
 def _arm_faults(
-    arm: Arm, server: Server, node: Node | None, patches: Collection[str] | None
+    arm: Arm, server: Server, node: Node | None, patches: Collection[str] | None, patch_folder: str
 ) -> Iterator[Fault]:
     for patch in arm.patches:
         if patches is not None and patch not in patches:
-            yield ("patches",), f"no patch is called `{patch}`{nearest(patch, patches)}"
+            hint = nearest(patch, patches) or (f"; there are none in {patch_folder}" if patch_folder else "")
+            yield ("patches",), f"no patch is called `{patch}`{hint}"
     if node is not None and isinstance(node.gpus, tuple):
         yield from _gpu_faults(arm, len(node.gpus))
     yield from _unfilled(arm)

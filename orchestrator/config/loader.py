@@ -47,14 +47,15 @@ def load_experiment(
     overrides: Sequence[str] = (),
     patches: Collection[str] | None = None,
     flags: Collection[str] = (),
+    patch_folder: str = "",
 ) -> Checked:
     """Check `text` (called `name` in messages) with `--set` words `key.path=value` laid over it.
 
     `patches`: names of the carried patches, or None to leave patch names unchecked; `flags`: server flags that they
-    add. Raises ExperimentError with one line per problem. `Experiment.source` is YAML that means the same, overrides
-    included.
+    add; `patch_folder`: where they were looked for, for messages. Raises ExperimentError with one line per problem.
+    `Experiment.source` is YAML that means the same, overrides included.
     """
-    return _load(text, name, overrides, patches, flags, Problems())
+    return _load(text, name, overrides, patches, flags, Problems(), patch_folder)
 
 
 def load_begun(text: str, *, name: str) -> Checked:
@@ -73,6 +74,7 @@ def _load(
     patches: Collection[str] | None,
     flags: Collection[str],
     problems: Problems,
+    patch_folder: str = "",
 ) -> Checked:
     root = _root(text, name, problems)
     if root is None:
@@ -80,7 +82,7 @@ def _load(
     for word in overrides:
         _override(root, word, problems)
     _refuse_secrets(root, "", problems)
-    checked = _check(root, patches, flags, problems)
+    checked = _check(root, patches, flags, problems, patch_folder)
     if checked is None or problems:
         raise _error(problems, name)
     source = f"# with {' '.join(_set_keys(overrides))}\n{dump_tree(root)}" if overrides else text
@@ -152,7 +154,11 @@ def _refuse_secrets(node: TreeNode, path: str, problems: Problems) -> None:
 
 
 def _check(
-    root: MapNode, patches: Collection[str] | None, flags: Collection[str], problems: Problems
+    root: MapNode,
+    patches: Collection[str] | None,
+    flags: Collection[str],
+    problems: Problems,
+    patch_folder: str,
 ) -> Checked | None:
     """Values by the tables, then what only shows across keys. Cross checks run on whatever parts are right."""
     values = EXPERIMENT.read_good(root, "", problems)
@@ -166,7 +172,7 @@ def _check(
     args = {key: value for key, value in server.args.items() if value is not None}
     values["server"] = replace(server, args=args, env=env)
     values["arms"] = arms = complete_arms(values["arms"], args, env, root, problems)
-    check_arms(arms, server, node, patches, root, problems)
+    check_arms(arms, server, node, patches, root, problems, patch_folder)
     if "sweep" in values or root.get("sweep") is None:
         check_sweep(values.get("sweep", Sweep()), arms, root, problems)
     if problems:

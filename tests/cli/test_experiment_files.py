@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from orchestrator.cli import files
-from orchestrator.errors import UsageError
+from orchestrator.errors import ExperimentError, UsageError
+from orchestrator.patchset import carried_patches
 
 DEMO = Path("experiments/demo.yaml").resolve()
 
@@ -73,6 +75,27 @@ def test_prompts_that_a_run_could_not_send_are_refused_without_a_node(
     if prompts is not None:
         (tmp_path / "p.jsonl").write_bytes(prompts)
     assert says in refusal(path, "sweep.prompts={file: p.jsonl}")
+
+
+def test_prompts_are_a_file_since_they_are_read_more_than_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "p.jsonl")
+    (tmp_path / "e.yaml").write_bytes(DEMO.read_bytes())
+    said = refusal(tmp_path / "e.yaml", "sweep.prompts={file: p.jsonl}")
+    assert said == f"sweep.prompts: cannot read {tmp_path}/p.jsonl: a pipe or a device, not a file"
+
+
+def test_an_experiment_may_come_through_a_pipe(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, DEMO.read_bytes())
+    os.close(writing)
+    assert files.load(Path(f"/dev/fd/{reading}")).experiment.name == "demo"
+    os.close(reading)
+
+
+def test_where_no_patch_is_carried_the_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ExperimentError) as refused:
+        files.load(DEMO, carried=carried_patches(tmp_path))
+    assert f"no patch is called `spec_banner`; there are none in {tmp_path}" in refused.value.render()
 
 
 def test_a_named_ssh_configuration_must_be_there(tmp_path: Path) -> None:
