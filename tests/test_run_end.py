@@ -224,7 +224,7 @@ def test_the_last_words_of_an_interrupted_run_tell_what_it_put_back_for_a_dead_o
 ) -> None:
     finished = replace(ending, touched=touched, recovered=(LEFT,)).finish(None, signal.SIGTERM)
     assert finished.outcome.message == f"interrupted by signal 15; {own}; {UNDONE}"
-    assert Lines(lambda run_id: "").closing_words(finished).startswith(f"interrupted; {own}; {UNDONE}.")
+    assert Lines().closing_words(finished).startswith(f"interrupted; {own}; {UNDONE}.")
 
 
 def test_a_refusal_after_a_dead_run_was_put_back_stays_one_and_tells_of_it(ending: Ending) -> None:

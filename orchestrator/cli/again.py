@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.runner.options import RunOptions
+from orchestrator.store import from_here
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,12 @@ class RunCommand:
             chosen += ["--results", str(self.results)]
         return ("run", str(self.experiment), *options, *chosen)
 
-    def resume(self, run_id: str) -> str:
-        """What goes on with the run, or shows it while it is under way; for a person to type."""
-        return shlex.join(("dynspec", *self.words("--resume", run_id)))
+    def resume(self, folder: Path, *, chosen: bool = True) -> str:
+        """What goes on with the run, or shows it while it is under way; for a person to type.
+
+        By its id where it is enough. `chosen`: with the arms that were typed, else with all that the run began with.
+        """
+        listed = folder.resolve().parent == self.results.resolve()
+        run = folder.name if listed else str(from_here(folder))
+        command = self if chosen else replace(self, arms=())
+        return shlex.join(("dynspec", *command.words("--resume", run)))

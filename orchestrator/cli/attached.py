@@ -32,7 +32,9 @@ def detached_run(results: Path, run: str) -> tuple[RunStore, Driver] | None:
 
 def attach(store: RunStore, driver: Driver, command: RunCommand, *, as_json: bool) -> int:
     """Shows the run until its controller has ended. Ctrl-C ends the showing alone: 130, and the run goes on."""
-    again = command.resume(store.run_id)
+    again = command.resume(store.folder)
+    if ignored := _ignored(command.arms, driver.arms):
+        print(f"dynspec: note: {ignored}", file=sys.stderr)
     try:
         if as_json:
             _print_events(store)
@@ -46,6 +48,14 @@ def attach(store: RunStore, driver: Driver, command: RunCommand, *, as_json: boo
         )
         return _VIEW_CLOSED
     return _exit_code(store, driver, again)
+
+
+def _ignored(asked: tuple[str, ...], begun: tuple[str, ...] | None) -> str:
+    """`begun`: the arms that the part under way was started with; None: it did not say."""
+    if not asked or (begun and set(asked) == set(begun)):
+        return ""
+    how = f", started with --arm {' --arm '.join(begun)}" if begun else ", started without it"
+    return f"--arm is ignored: the run is under way{how if begun is not None else ''}"
 
 
 def _print_events(store: RunStore) -> None:

@@ -106,7 +106,7 @@ def _listen(told: TextIO, asked_to_end: list[int], screen: Lines | None) -> Mapp
 def _show_accepted(command: RunCommand, node: Node, accepted: Mapping[str, Any], *, as_json: bool) -> None:
     run_id = accepted["run_id"]
     ways = {
-        "see it": command.resume(run_id),
+        "see it": command.resume(Path(accepted["folder"])),
         "node": node_command("status", node),
         "logs": f"dynspec logs {accepted['folder'] if command.results != RunCommand.results else run_id} -f",
         "end it": node_command("stop", node),
@@ -139,7 +139,7 @@ class DetachedScreen(Lines):
     """Plain lines on standard output, which is a file, and the pipe for as long as somebody listens there."""
 
     def __init__(self, report_to: str, command: RunCommand) -> None:
-        super().__init__(command.resume)
+        super().__init__(command)
         descriptor, _, path = report_to.partition(":")
         self._pipe = os.fdopen(int(descriptor), "w", encoding="utf-8")
         os.set_inheritable(self._pipe.fileno(), False)

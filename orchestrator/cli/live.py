@@ -16,8 +16,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.cli.again import RunCommand
 from orchestrator.cli.progress import Progress, Totals
-from orchestrator.cli.screen import Again, Lines, event_text
+from orchestrator.cli.screen import Lines, event_text
 from orchestrator.runner.events import Listener
 from orchestrator.runner.session import Finished
 
@@ -32,8 +33,10 @@ _STYLES = {"warning": "yellow", "failed": "red", "ready": "green", "given_back":
 class LiveView(Lines):
     """Draws from the first event until `finish` or `close`."""
 
-    def __init__(self, totals: Totals, console: Console | None = None, again: Again | None = None) -> None:
-        super().__init__(again)
+    def __init__(
+        self, totals: Totals, console: Console | None = None, command: RunCommand | None = None
+    ) -> None:
+        super().__init__(command)
         self.progress = Progress(totals)
         self.console = console or Console(highlight=False, soft_wrap=False)
         self._lock = threading.Lock()

@@ -104,7 +104,7 @@ def run(
         checked,
         options,
         experiment.parent,
-        screen_for(as_json, checked.experiment, tuple(arm), command.resume),
+        screen_for(as_json, checked.experiment, tuple(arm), command),
     )
 
 
@@ -113,7 +113,7 @@ def _drive(checked: Checked, options: RunOptions, base: Path, screen: Screen) ->
     from orchestrator.runner.runlock import RunLock
     from orchestrator.runner.session import run_experiment
 
-    with RunLock(detached=options.detached) as lock:
+    with RunLock(detached=options.detached, arms=options.arms) as lock:
         try:
             finished = run_experiment(
                 checked,

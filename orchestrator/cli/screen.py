@@ -9,21 +9,23 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from orchestrator.cli import output
+from orchestrator.cli.again import RunCommand
 from orchestrator.cli.words import error_lines
 from orchestrator.errors import NodeDirty
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.result import RunInfo
+from orchestrator.records.begun import goes_on_with
 from orchestrator.runner.events import Listener
 from orchestrator.runner.session import Finished
-from orchestrator.store import SUMMARY, from_here
+from orchestrator.store import SUMMARY, RunStore, from_here
 
 SCREEN_FILE = "screen.log"  # of a run folder: what a detached controller shows
 _PROGRESS_EVERY_S = 10.0
-Again = Callable[[str], str]  # run id -> the command that goes on with it
 
 
 class Screen(Protocol):
@@ -40,7 +42,7 @@ class Screen(Protocol):
 
 
 def screen_for(
-    as_json: bool, experiment: Experiment, arms: tuple[str, ...] = (), again: Again | None = None
+    as_json: bool, experiment: Experiment, arms: tuple[str, ...] = (), command: RunCommand | None = None
 ) -> Screen:
     """JSON where asked for, a live view on a terminal that can draw, lines everywhere else.
 
@@ -50,11 +52,11 @@ def screen_for(
     if as_json:
         return JsonLines()
     if not _draws():
-        return Lines(again)
+        return Lines(command)
     from orchestrator.cli.live import LiveView
     from orchestrator.cli.progress import Totals
 
-    return LiveView(Totals.of(experiment, arms), again=again)
+    return LiveView(Totals.of(experiment, arms), command=command)
 
 
 def _draws() -> bool:
@@ -106,8 +108,8 @@ def outcome_event(finished: Finished) -> dict[str, Any]:
 class Lines:
     """One line an event, with the time since the start; progress at most every ten seconds."""
 
-    def __init__(self, again: Again | None = None) -> None:
-        self._again = again
+    def __init__(self, command: RunCommand | None = None) -> None:
+        self._command = command
         self._began_s = time.monotonic()
         self._progress_s = 0.0
 
@@ -144,23 +146,36 @@ class Lines:
             print(line, file=sys.stderr)
 
     def error_lines(self, finished: Finished) -> list[str]:
-        return error_lines(finished.error) if finished.error is not None else []
+        lines = error_lines(finished.error) if finished.error is not None else []
+        return [self._with_file(line, finished.store) for line in lines]
 
     def _show(self, finished: Finished) -> None:
         if finished.summary is not None and finished.info is not None:
             print()
-            show_report(finished.summary, finished.info)
+            show_report(finished.summary, self._info(finished.info, finished.store))
         if finished.store is not None:
             path = report_path(finished.store.folder) if finished.summary is not None else None
             print(f"\nreport: {path}" if path else f"\nrun folder: {from_here(finished.store.folder)}")
         if words := self.closing_words(finished):
             print(words)
 
+    def _info(self, info: RunInfo, store: RunStore | None) -> RunInfo:
+        if info.unfinished is None:
+            return info
+        again = self._with_file(info.unfinished.resume, store)
+        return replace(info, unfinished=replace(info.unfinished, resume=again))
+
+    def _with_file(self, text: str, store: RunStore | None) -> str:
+        """A run folder does not know the file that its run was started with; this screen does."""
+        if self._command is None or store is None:
+            return text
+        return text.replace(goes_on_with(store), self._command.resume(store.folder, chosen=False))
+
     def closing_words(self, finished: Finished) -> str:
         """How a run that did not come to its end is gone on with; empty for one that did."""
         again = ""
-        if self._again is not None and finished.store is not None and finished.outcome.node_restored:
-            again = f"Go on with: {self._again(finished.store.run_id)}"
+        if self._command is not None and finished.store is not None and finished.outcome.node_restored:
+            again = f"Go on with: {self._command.resume(finished.store.folder)}"
         if finished.outcome.state == "interrupted":
             return f"interrupted; {finished.node}. {again}".rstrip()
         return again if finished.outcome.state == "failed" else ""

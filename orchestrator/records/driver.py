@@ -27,6 +27,7 @@ class Driver:
     host: str = "unknown"
     detached: bool = False
     since_utc: str = "unknown"
+    arms: tuple[str, ...] | None = None  # that it was told to measure; (): none was chosen
 
 
 def driver_of(folder: Path) -> Driver | None:
@@ -86,5 +87,9 @@ def _read(told: bytes) -> Driver:
         return Driver()
     if not isinstance(value, dict):
         return Driver()
-    known = {field.name: type(field.default) for field in fields(Driver)}
-    return Driver(**{name: value[name] for name, kind in known.items() if type(value.get(name)) is kind})
+    known = {field.name: type(field.default) for field in fields(Driver) if field.name != "arms"}
+    arms = value.get("arms")
+    return Driver(
+        **{name: value[name] for name, kind in known.items() if type(value.get(name)) is kind},
+        arms=tuple(map(str, arms)) if isinstance(arms, list) else None,
+    )

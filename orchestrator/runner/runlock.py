@@ -22,8 +22,8 @@ from orchestrator.store import utc_now
 class RunLock:
     """Of one controller: free until `take`, then held until `release` or the end of the process."""
 
-    def __init__(self, *, detached: bool = False) -> None:
-        self._detached = detached
+    def __init__(self, *, detached: bool = False, arms: tuple[str, ...] = ()) -> None:
+        self._detached, self._arms = detached, arms
         self._descriptor: int | None = None
 
     def __enter__(self) -> Self:
@@ -45,7 +45,7 @@ class RunLock:
         except OSError:  # a file system without locks: the node's own lock has to do
             pass
         self._descriptor = descriptor
-        me = Driver(os.getpid(), socket.gethostname(), self._detached, utc_now())
+        me = Driver(os.getpid(), socket.gethostname(), self._detached, utc_now(), self._arms)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(asdict(me)).encode(), 0)
 

@@ -55,7 +55,7 @@ def run_experiment(
     events = Events(listeners, redact, options.watchers)
     prompts = digest_of(checked.experiment.sweep.prompts, base)
     with ExitStack() as stack:
-        lock = options.lock or stack.enter_context(RunLock(detached=options.detached))
+        lock = options.lock or stack.enter_context(RunLock(detached=options.detached, arms=options.arms))
         start = (
             resume(options, checked.experiment, redact, lock)
             if options.resume is not None

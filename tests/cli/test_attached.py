@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from orchestrator.cli.attached import ScreenReader, detached_run
+import pytest
+
+from orchestrator.cli.again import RunCommand
+from orchestrator.cli.attached import ScreenReader, attach, detached_run
+from orchestrator.records.driver import FILE_NAME, Driver, driver_of
+from orchestrator.redact import Redactor
 from orchestrator.runner.runlock import RunLock
 from orchestrator.store import RunStore
 
@@ -52,3 +57,36 @@ def test_only_a_run_that_nobody_sits_before_is_shown(tmp_path: Path) -> None:
             found = detached_run(tmp_path, RUN)
             assert (found is not None) == detached
     assert RunStore.open(tmp_path, RUN).folder == folder
+
+
+@pytest.mark.parametrize(
+    ("started", "asked", "says"),
+    [
+        (("twin",), ("baseline",), "--arm is ignored: the run is under way, started with --arm twin"),
+        ((), ("baseline",), "--arm is ignored: the run is under way, started without it"),
+        (("twin", "baseline"), ("baseline", "twin"), ""),
+        (("twin",), (), ""),
+    ],
+)
+def test_arms_other_than_those_under_way_are_said_to_be_ignored(
+    tmp_path: Path,
+    started: tuple[str, ...],
+    asked: tuple[str, ...],
+    says: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    store = RunStore.create(tmp_path, RUN, Redactor({}))
+    with RunLock(detached=True, arms=started) as lock:
+        lock.take(store.folder)
+        driver = driver_of(store.folder)
+        store.write_json("outcome.json", {"outcome": {"exit_code": 6}})
+    assert driver is not None
+    assert attach(store, driver, RunCommand(Path("e.yaml"), asked), as_json=False) == 6
+    assert capsys.readouterr().err == (f"dynspec: note: {says}\n" if says else "")
+
+
+def test_a_controller_that_does_not_say_its_arms_is_not_said_to_have_any(tmp_path: Path) -> None:
+    with RunLock(detached=True) as lock:
+        lock.take(tmp_path)
+        (tmp_path / FILE_NAME).write_text('{"pid": 7, "detached": true}')  # of an earlier version
+        assert driver_of(tmp_path) == Driver(7, detached=True, arms=None)

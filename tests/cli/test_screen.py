@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from orchestrator.analysis.summary import summarise
 from orchestrator.cli.again import RunCommand
 from orchestrator.cli.screen import Lines, event_text, report_path
 from orchestrator.errors import DynspecError, NodeDirty, PhaseFailed
-from orchestrator.model.result import Outcome
+from orchestrator.model.plan import RunPoint
+from orchestrator.model.result import Outcome, Unfinished
+from orchestrator.records.begun import goes_on_with
+from orchestrator.records.parts import part_left
 from orchestrator.redact import Redactor
 from orchestrator.runner.finish import Finished, node_words, verdict
 from orchestrator.store import RunStore
+from tests.report.example_runs import INFO
 
 RUN = "20260101-000000-x-0001"
-AGAIN = f"Go on with: dynspec run my exp.yaml --resume {RUN}".replace("my exp.yaml", "'my exp.yaml'")
+COMMAND = RunCommand(Path("my exp.yaml"))
+ALONE = f"dynspec run 'my exp.yaml' --resume {RUN}"
+AGAIN = f"Go on with: {ALONE}"
 CASES: list[tuple[DynspecError | None, int | None, bool, bool, str]] = [
     # error, signal, touched, has a run folder, closing words
     (None, None, True, True, ""),
@@ -30,20 +38,41 @@ CASES: list[tuple[DynspecError | None, int | None, bool, bool, str]] = [
 
 @pytest.mark.parametrize(("error", "signum", "touched", "started", "words"), CASES)
 def test_a_run_that_did_not_come_to_its_end_says_what_it_left_and_how_to_go_on(
-    error: DynspecError | None, signum: int | None, touched: bool, started: bool, words: str, tmp_path: Path
+    error: DynspecError | None, signum: int | None, touched: bool, started: bool, words: str
 ) -> None:
     code, state = verdict(error, signum, touched)
     outcome = Outcome(code, state, "", not isinstance(error, NodeDirty), "", "")
-    store = RunStore(tmp_path / RUN, Redactor({})) if started else None
+    store = RunStore(Path("results", RUN), Redactor({})) if started else None
     finished = Finished(outcome, error, store, node=node_words(touched, ()))
-    assert Lines(RunCommand(Path("my exp.yaml")).resume).closing_words(finished) == words
+    assert Lines(COMMAND).closing_words(finished) == words
 
 
 def test_the_advice_is_the_whole_command() -> None:
     typed = RunCommand(Path("e.yaml"), ("a", "b"), ("sweep.repeats=1",), Path("elsewhere"))
-    assert typed.resume("R") == (
-        "dynspec run e.yaml --resume R --arm a --arm b --set sweep.repeats=1 --results elsewhere"
+    there = "--set sweep.repeats=1 --results elsewhere"
+    assert typed.resume(Path("elsewhere/R")) == f"dynspec run e.yaml --resume R --arm a --arm b {there}"
+    assert typed.resume(Path("away/R"), chosen=False) == f"dynspec run e.yaml --resume away/R {there}"
+
+
+def test_a_run_that_lacks_something_names_its_own_file_wherever_it_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = RunStore(tmp_path / "results" / RUN, Redactor({}))
+    left = part_left(store, (RunPoint("eagle3", 1, 0, 1),))
+    end = Unfinished("", {"baseline": 3, "eagle3": 3}, {"eagle3": 1}, resume=goes_on_with(store))
+    told = Finished(
+        Outcome(6, "partial", "", True, "", ""),
+        left,
+        store,
+        summarise([]),
+        replace(INFO, state="partial", unfinished=end),
     )
+    Lines(replace(COMMAND, arms=("baseline",))).finish(told)
+    shown = capsys.readouterr()
+    assert shown.err.endswith(f"  -> {ALONE}\n")
+    assert f"with:\n  {ALONE}\n" in shown.out
+    assert "EXPERIMENT.yaml" not in shown.out
 
 
 def test_files_that_are_put_back_are_counted_when_they_are_and_not_as_0_at_the_end() -> None:
