@@ -37,7 +37,7 @@ test: $(STAMP)
 	@tests/need_packages.sh
 	@# Twice as many workers as processors, since many tests wait; neighbours stay in one worker and share fixtures.
 	@# Commands are started hundreds of times, so the bytecode of this tree is kept even where the shell forbids it.
-	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist worksteal --reruns 1
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist worksteal --reruns 1 --rerun-show-tracebacks
 
 check: $(STAMP)
 	$(BIN)/ruff check .
