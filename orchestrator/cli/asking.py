@@ -8,15 +8,24 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.given import path_of, word_of
 from orchestrator.cli.interrupting import only_reading
 from orchestrator.cli.nodes import AsJson, HostKey, KnownHosts, NodeName, SshConfig
 from orchestrator.errors import UsageError
 
 Python = Annotated[
     str | None,
-    typer.Option("--python", metavar="PATH", help="The interpreter that serves; without it, usual places."),
+    typer.Option(
+        "--python",
+        metavar="PATH",
+        parser=word_of("--python"),
+        help="The interpreter that serves; without it, usual places.",
+    ),
 ]
-Cwd = Annotated[str, typer.Option("--cwd", metavar="DIR", help="The folder that it serves from.")]
+Cwd = Annotated[
+    str,
+    typer.Option("--cwd", metavar="DIR", parser=word_of("--cwd"), help="The folder that it serves from."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -31,7 +40,11 @@ def doctor(
     node: NodeName,
     experiment: Annotated[
         Path | None,
-        typer.Argument(metavar="[EXPERIMENT.yaml]", help="Say of each arm whether it can run there."),
+        typer.Argument(
+            metavar="[EXPERIMENT.yaml]",
+            parser=path_of("EXPERIMENT.yaml"),
+            help="Say of each arm whether it can run there.",
+        ),
     ] = None,
     python: Python = None,
     cwd: Cwd = "~",
@@ -65,7 +78,13 @@ def init(
     node: NodeName,
     output: Annotated[
         str | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Default: NODE.yaml here; - prints it."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            parser=word_of("--output"),
+            help="Default: NODE.yaml here; - prints it.",
+        ),
     ] = None,
     python: Python = None,
     cwd: Cwd = "~",

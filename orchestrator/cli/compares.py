@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli.completing import run_ids
+from orchestrator.cli.given import Kept
 from orchestrator.errors import PhaseFailed, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.model.experiment import Experiment, Gate
     from orchestrator.store import RunStore
 
-Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Where run folders are.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 def compare(
     run_a: Annotated[str, typer.Argument(metavar="RUN_A", help="A run id, or the path of a run folder.")],
     run_b: Annotated[str, typer.Argument(metavar="RUN_B", help="What it is set against.")],
-    results: Results = Path("results"),
+    results: Kept = Path("results"),
     metric: Annotated[str, typer.Option("--metric", metavar="NAME", help="What is compared.")] = "output_tps",
     as_json: AsJson = False,
 ) -> int:
@@ -85,7 +85,7 @@ def gate(
     accept: Annotated[
         bool, typer.Option("--accept", help="Make this run the reference (last-good) without comparing it.")
     ] = False,
-    results: Results = Path("results"),
+    results: Kept = Path("results"),
     as_json: AsJson = False,
 ) -> int:
     """Did this run get worse? 0 passed, 5 a regression, 6 nothing can be said.

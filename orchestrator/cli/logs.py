@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.completing import run_ids
+from orchestrator.cli.given import Kept
 from orchestrator.errors import UsageError
 
 
@@ -27,9 +28,7 @@ def logs(
         str | None, typer.Option("--arm", metavar="NAME", help="The server log of this arm instead.")
     ] = None,
     boot: Annotated[int, typer.Option("--boot", metavar="N", help="Which boot of the arm.", min=1)] = 1,
-    results: Annotated[Path, typer.Option("--results", metavar="DIR", help="Where run folders are.")] = Path(
-        "results"
-    ),
+    results: Kept = Path("results"),
     as_json: Annotated[bool, typer.Option("--json", help="Events as they are, one a line.")] = False,
 ) -> int:
     """What a run did, event by event; -f follows it.

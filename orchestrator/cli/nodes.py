@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.cli.completing import node_names
+from orchestrator.cli.given import word_of
 from orchestrator.cli.interrupting import only_reading
 from orchestrator.errors import UsageError
 from orchestrator.path_lists import below
@@ -23,10 +24,19 @@ NodeName = Annotated[
     ),
 ]
 SshConfig = Annotated[
-    str | None, typer.Option("--ssh-config", metavar="FILE", help="Instead of ~/.ssh/config.")
+    str | None,
+    typer.Option(
+        "--ssh-config", metavar="FILE", parser=word_of("--ssh-config"), help="Instead of ~/.ssh/config."
+    ),
 ]
 KnownHosts = Annotated[
-    str | None, typer.Option("--known-hosts", metavar="FILE", help="Instead of ~/.ssh/known_hosts.")
+    str | None,
+    typer.Option(
+        "--known-hosts",
+        metavar="FILE",
+        parser=word_of("--known-hosts"),
+        help="Instead of ~/.ssh/known_hosts.",
+    ),
 ]
 HostKey = Annotated[
     str | None, typer.Option("--host-key", metavar="KEY", help="The one accepted key: 'ssh-ed25519 AAAA...'.")

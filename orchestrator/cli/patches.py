@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.completing import patch_names
+from orchestrator.cli.given import path_of
 from orchestrator.errors import DoesNotFit, PatchLoadError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
@@ -64,7 +65,10 @@ def check(
     package_dir: Annotated[
         Path,
         typer.Option(
-            "--package-dir", metavar="DIR", help="A folder that holds the package, on this machine."
+            "--package-dir",
+            metavar="DIR",
+            parser=path_of("--package-dir"),
+            help="A folder that holds the package, on this machine.",
         ),
     ],
     as_json: AsJson = False,

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.completing import run_ids
+from orchestrator.cli.given import Kept, Results
 
 
 def register(app: typer.Typer) -> None:
@@ -22,9 +23,7 @@ def report(
         str,
         typer.Argument(metavar="RUN", help="A run id, or the path of a run folder.", autocompletion=run_ids),
     ],
-    results: Annotated[Path, typer.Option("--results", metavar="DIR", help="Where run folders are.")] = Path(
-        "results"
-    ),
+    results: Kept = Path("results"),
     html: Annotated[bool, typer.Option("--html", help="Write report.html.")] = False,
     md: Annotated[bool, typer.Option("--md", help="Write report.md, and print it.")] = False,
     junit: Annotated[bool, typer.Option("--junit", help="Write junit.xml.")] = False,
@@ -73,9 +72,7 @@ def _told(refused: list[OSError], folder: Path) -> int:
 
 
 def demo(
-    results: Annotated[
-        Path, typer.Option("--results", metavar="DIR", help="Where run folders are written.")
-    ] = Path("results"),
+    results: Results = Path("results"),
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the embedded node's folder for a look, and say where it is.")
     ] = False,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import files
+from orchestrator.cli.given import Kept, Results, path_of
 from orchestrator.cli.interrupting import only_reading
 from orchestrator.errors import DynspecError, UsageError
 
@@ -20,14 +21,15 @@ if TYPE_CHECKING:
     from orchestrator.config import Checked
     from orchestrator.runner.options import RunOptions
 
-ExperimentPath = Annotated[Path, typer.Argument(metavar="EXPERIMENT.yaml", help="The experiment file.")]
+_EXPERIMENT = path_of("EXPERIMENT.yaml")
+ExperimentPath = Annotated[
+    Path, typer.Argument(metavar="EXPERIMENT.yaml", parser=_EXPERIMENT, help="The experiment file.")
+]
 Overrides = Annotated[
     list[str],
     typer.Option("--set", metavar="KEY.PATH=VALUE", help="Replace one value of the experiment; repeatable."),
 ]
 Arms = Annotated[list[str], typer.Option("--arm", metavar="NAME", help="Only this arm; repeatable.")]
-Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Where run folders are written.")]
-Kept = Annotated[Path, typer.Option("--results", metavar="DIR", help="Where run folders are.")]
 LockWait = Annotated[
     str | None,
     typer.Option(
@@ -165,7 +167,12 @@ def validate(
     overrides: Overrides = _NOTHING,
     results: Annotated[
         Path | None,
-        typer.Option("--results", metavar="DIR", help="Where run folders are: gate.against must be there."),
+        typer.Option(
+            "--results",
+            metavar="DIR",
+            parser=path_of("--results"),
+            help="Where run folders are: gate.against must be there.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> int:
@@ -200,7 +207,9 @@ def smoke(
     experiment: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[EXPERIMENT.yaml]", help="Default: $DYNSPEC_EXPERIMENT, else experiments/default.yaml."
+            metavar="[EXPERIMENT.yaml]",
+            parser=_EXPERIMENT,
+            help="Default: $DYNSPEC_EXPERIMENT, else experiments/default.yaml.",
         ),
     ] = None,
     arm: Arms = _NOTHING,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.given import path_of
 from orchestrator.errors import UsageError
 
 MODELINE = "# yaml-language-server: $schema=dynspec.schema.json"
@@ -22,7 +23,13 @@ def register(app: typer.Typer) -> None:
 def schema(
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Write it there instead of printing."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            parser=path_of("--output"),
+            help="Write it there instead of printing.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="On one line.")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="The keys as a table for people instead.")] = False,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import files
-from orchestrator.cli.runs import AsJson, ExperimentPath, LockWait, Overrides, Results
+from orchestrator.cli.given import Results
+from orchestrator.cli.runs import AsJson, ExperimentPath, LockWait, Overrides
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 
 from orchestrator.cli import files
 from orchestrator.cli.app import app
-from orchestrator.errors import PatchLoadError
+from orchestrator.errors import PatchLoadError, UsageError
 from orchestrator.patchset import carried_patches
 from orchestrator.schema import experiment_schema
 from tests.cli.command import ROOT, dynspec
@@ -48,6 +49,29 @@ def test_every_command_has_an_example_and_a_first_line_that_fits(name: str) -> N
 @pytest.mark.parametrize("name", sorted(set(LEAVES) - {"demo"}))
 def test_every_command_answers_programs_too(name: str) -> None:
     assert "--json" in [option for item in LEAVES[name].params for option in item.opts]
+
+
+PATHS = [
+    (name, param)
+    for name, command in sorted(LEAVES.items())
+    for param in command.params
+    if param.metavar in ("DIR", "FILE", "PATH", "EXPERIMENT.yaml", "[EXPERIMENT.yaml]")
+]
+
+
+@pytest.mark.parametrize(("name", "param"), PATHS, ids=[f"{name} {param.name}" for name, param in PATHS])
+def test_no_command_takes_an_empty_path_for_the_working_folder(name: str, param: Any) -> None:
+    option = max(param.opts, key=len)
+    shown, words = (option, [option]) if option.startswith("-") else (param.metavar.strip("[]"), [])
+    before = ["node"] if name == "doctor" and not words else []
+    with pytest.raises(UsageError, match=f"^{shown}: the path is empty"):
+        LEAVES[name].make_context(name, [*before, *words, ""])
+
+
+def test_an_empty_path_is_bad_input_and_nothing_is_written(tmp_path: Path) -> None:
+    done = dynspec("run", ROOT / "experiments/demo.yaml", "--results", "", "--json", cwd=tmp_path)
+    assert (done.code, done.value["error"]["message"]) == (2, "--results: the path is empty")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_patches_are_told_to_programs_whole() -> None:
