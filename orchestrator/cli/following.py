@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shlex
@@ -17,6 +18,7 @@ from orchestrator.model.experiment import Experiment
 from orchestrator.plain_text import clean
 from orchestrator.records.begun import begun_experiment, goes_on_with
 from orchestrator.records.driver import abandoned
+from orchestrator.records.served import Home, home_in
 from orchestrator.redact import Redactor
 from orchestrator.remote.node import Node
 from orchestrator.report.text import plural
@@ -31,25 +33,34 @@ _FIRST_BYTES = 4096
 
 
 def server_log_text(store: RunStore, arm: str, boot: int) -> str:
-    """The collected log of one boot. Raises UsageError naming the boots that there are."""
-    import gzip
+    """The collected log of one boot; of arms that share boots, the server's, and a line on stderr says whose.
 
+    Raises UsageError naming the boots that there are.
+    """
+    home = home_in(store, arm, boot)
+    shared = f"boot {home.boot} of {home.arm}" if home != Home(arm, boot) else ""
     for name in (SERVER_LOG, PACKED_LOG):
-        path = store.folder / store.boot_path(arm, boot, name)
+        path = store.folder / store.boot_path(home.arm, home.boot, name)
         if path.is_file():
+            if shared:
+                print(
+                    f"dynspec: {arm}, boot {boot}, was measured in {shared}: this is its log", file=sys.stderr
+                )
             data = gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes()
             return data.decode("utf-8", "replace")
+    told = f"{store.run_id} has no server log of {arm}, boot {boot}"
+    raise UsageError(f"{told}, which is {shared}" if shared else told, help=_logs_there(store))
+
+
+def _logs_there(store: RunStore) -> str:
     there = sorted(
         f"--arm {path.parent.parent.name} --boot {path.parent.name.removeprefix('boot-')}"
         for name in (SERVER_LOG, PACKED_LOG)
         for path in store.folder.glob(f"arms/*/boot-*/{name}")
     )
-    hint = (
-        f"there are: {'; '.join(there)}"
-        if there
-        else "logs are collected when the run ends; follow it with -f"
-    )
-    raise UsageError(f"{store.run_id} has no server log of {arm}, boot {boot}", help=hint)
+    if not there:
+        return "logs are collected when the run ends; follow it with -f"
+    return f"there are: {'; '.join(there)}"
 
 
 class EventPrinter:

@@ -72,6 +72,17 @@ def home_of(meta: Mapping[str, Any], arm: str, boot: int) -> Home:
     return Home(shared["started_as"], shared["boot"]) if isinstance(shared, Mapping) else Home(arm, boot)
 
 
+def home_in(store: RunStore, arm: str, boot: int) -> Home:
+    """The same of a boot of an arm, as its points say; of one without points as it was planned."""
+    for point in store.points():
+        if (point.arm, point.boot) == (arm, boot):
+            return home_of(point.meta, arm, boot)
+    for planned in plan_left(store).get("boots") or ():
+        if arm in (planned.get("shares") or ()) and planned["boot"] == boot:
+            return Home(planned["arm"], boot)
+    return Home(arm, boot)
+
+
 def shared_arms(points: Iterable[PointResult]) -> tuple[tuple[str, ...], ...]:
     """Groups of arms that were measured in the same boots, by the marks of their points."""
     groups: dict[str, dict[str, None]] = {}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.following import EventPrinter, follow_run
+from orchestrator.cli.following import EventPrinter, follow_run, server_log_text
 from orchestrator.errors import UsageError
 from orchestrator.records.driver import abandoned
 from orchestrator.redact import Redactor
@@ -96,6 +96,23 @@ def test_the_collected_log_of_a_boot_is_printed_as_it_is(store: RunStore) -> Non
     missing = dynspec("logs", store.folder, "--arm", "plain")
     assert missing.code == 2
     assert "--arm plain --boot 2" in missing.err
+
+
+def test_the_log_of_an_arm_that_shares_a_boot_is_that_of_its_server(
+    store: RunStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = {"arm": "two", "boot": 1, "shares": ["two", "three"]}
+    store.write_json("plan.json", {"plan": {"boots": [shared]}})
+    store.write_point("three", 2, 0, 1, b"", {"shared_boot": {"started_as": "two", "boot": 1}})
+    with pytest.raises(UsageError, match=r"no server log of three, boot 1, which is boot 1 of two$"):
+        server_log_text(store, "three", 1)
+    store.write_bytes(store.boot_path("two", 1, "server.log"), b"ready\n")
+    for boot in (1, 2):  # by the plan, by its points
+        assert server_log_text(store, "three", boot) == "ready\n"
+        said = f"dynspec: three, boot {boot}, was measured in boot 1 of two: this is its log\n"
+        assert capsys.readouterr().err == said
+    assert server_log_text(store, "two", 1) == "ready\n"
+    assert capsys.readouterr().err == ""
 
 
 def test_an_unknown_run_is_a_usage_error_that_names_the_latest(store: RunStore) -> None:
