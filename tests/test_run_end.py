@@ -29,9 +29,10 @@ from orchestrator.errors import (
 from orchestrator.model.plan import ApplyEdits, FreeGpus, StartServer
 from orchestrator.redact import Redactor
 from orchestrator.remote.channel import Event
-from orchestrator.remote.replies import Guard, Recovered
+from orchestrator.remote.replies import Guard, Recovered, Status
 from orchestrator.runner.events import Events
 from orchestrator.runner.finish import Ending, verdict
+from orchestrator.runner.give_back import give_back
 from orchestrator.runner.guarding import Taking, explain_end
 from orchestrator.runner.loop import Loop
 from orchestrator.runner.signals import WATCHED, SignalGate, watching_signals
@@ -315,6 +316,40 @@ def test_a_run_whose_node_was_taken_away_says_who_did_it_and_not_what_it_looked_
     error = RemoteError("the guardian of run r ended during start", code="lost")
     told = explain_end(error, Channel(*events))  # type: ignore[arg-type]
     assert words in told.message
+
+
+class Gone:
+    """A node whose guardian is gone, with nothing left of the run."""
+
+    label, restore_by_hand = "gpu", "ssh gpu ..."
+
+    def unwind(self, **_asked: object) -> None:
+        raise RemoteError("this channel has lost the guardian of run r", code="lost")
+
+    def status(self) -> Status:
+        return Status(lock=None, journals=(), server=None, holders=(), gpus=())
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("by_a_person", "said"),
+    [
+        (True, []),
+        (False, ["this channel has lost the guardian of run r; giving the node back over a new connection"]),
+    ],
+)
+def test_a_run_that_a_person_ended_does_not_wonder_where_its_guardian_is(
+    by_a_person: bool, said: list[str]
+) -> None:
+    told: list[str] = []
+    events = Events(
+        (lambda record: told.append(record["text"]) if record["event"] == "note" else None,), Redactor({})
+    )
+    asked = {"run_id": "r", "command": "dynspec restore gpu", "stop_s": 1.0, "reason": "failed"}
+    given = give_back(Gone(), Gone, **asked, events=events, ended_elsewhere=by_a_person)  # type: ignore[arg-type]
+    assert (given.restored, told) == ((), said)
 
 
 def test_a_gate_that_never_saw_a_signal_says_so() -> None:

@@ -48,9 +48,11 @@ class Context:
         self.run: Message = {}  # run_id and workdir of the guardian attached last
 
     def link(self) -> GuardianLink:
-        if self.guardian is None:
-            raise AgentError("bad_request", "this channel has no guardian: guard or attach first")
-        return self.guardian
+        if self.guardian is not None:
+            return self.guardian
+        if self.run:
+            raise AgentError("lost", "this channel has lost the guardian of run {}".format(self.run["run_id"]))
+        raise AgentError("bad_request", "this channel has no guardian: guard or attach first")
 
     def connect(self, run_id: str, holder: str, force: bool) -> Message:
         link = GuardianLink(run_id, self._on_event, self._on_lost)

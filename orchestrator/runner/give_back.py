@@ -29,8 +29,12 @@ def give_back(
     stop_s: float,
     reason: str,
     events: Events,
+    ended_elsewhere: bool = False,
 ) -> GivenBack:
-    """Stop, restore, verify, unlock. Raises NodeDirty, with the `command` that helps, when it can't be shown."""
+    """Stop, restore, verify, unlock. Raises NodeDirty, with the `command` that helps, when it can't be shown.
+
+    `ended_elsewhere`: a person's command gives the node back, so the guardian may have done it all and be gone.
+    """
     try:
         reply = node.unwind(stop_s=stop_s, reason=reason, timeout_s=stop_s + _MARGIN_S)
         given = GivenBack(tuple(reply.restored), node)
@@ -39,7 +43,8 @@ def give_back(
     except DynspecError as error:
         if isinstance(error, RemoteError) and error.code == "dirty":
             raise dirty(error, command, node.restore_by_hand) from error
-        events.note(f"{error.message}; giving the node back over a new connection")
+        if not (ended_elsewhere and isinstance(error, RemoteError) and error.code == "lost"):
+            events.note(f"{error.message}; giving the node back over a new connection")
         given = _again(node, reconnect, run_id, command)
     events.emit("given_back", restored=list(given.restored))
     return given

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Checked
-from orchestrator.errors import DynspecError, Interrupted, NodeDirty, OutputLost, PhaseFailed
+from orchestrator.errors import DynspecError, EndedElsewhere, Interrupted, NodeDirty, OutputLost, PhaseFailed
 from orchestrator.load.prompts import digest_of
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.plan import RunPoint
@@ -254,6 +254,7 @@ class Session:
                 stop_s=limits.interrupt_s if signum else limits.stop_s,
                 reason=reason,
                 events=self.events,
+                ended_elsewhere=isinstance(error, EndedElsewhere),
             )
         except NodeDirty as dirty:
             if error is not None:

@@ -97,6 +97,12 @@ def test_force_takes_the_node_from_a_live_holder_and_gives_it_back_first(node: N
     assert [(item["run_id"], item["restored"]) for item in recovered] == [("run-1", [str(node.banner)])]
     client.event("guardian_lost")
     assert node.banner.read_bytes() == BANNER
+    with pytest.raises(Refused) as refused:  # what the run that was ended asks next
+        client.ask("unwind", stop_s=2, reason="failed")
+    assert (refused.value.code, refused.value.message) == (
+        "lost",
+        "this channel has lost the guardian of run run-1",
+    )
 
 
 def test_two_that_start_at_once_get_one_lock(node: Node) -> None:
@@ -272,7 +278,7 @@ def test_attach_to_a_live_run_is_busy_unless_forced(node: Node, client: Client) 
     client.event("guardian_lost")
     with pytest.raises(Refused) as refused:
         client.ask("apply", set="s", files=[])
-    assert refused.value.code == "bad_request"
+    assert refused.value.code == "lost"
 
 
 def test_attach_where_nobody_holds_the_node_says_so(client: Client) -> None:

@@ -126,6 +126,7 @@ def test_after_its_controller_was_killed_a_detached_run_is_gone_on_with_and_then
     outcome = json.loads((again.folder / "outcome.json").read_text())["outcome"]
     assert (outcome["exit_code"], outcome["state"]) == (130, "interrupted")
     assert outcome["message"].startswith("ended by `dynspec stop` from ")
+    assert "over a new connection" not in again.screen.read_text()  # no wonder that its guardian is gone
 
 
 def test_what_refuses_a_detached_run_comes_to_the_terminal_with_its_exit_code(
