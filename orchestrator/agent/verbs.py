@@ -51,7 +51,9 @@ class Context:
         if self.guardian is not None:
             return self.guardian
         if self.run:
-            raise AgentError("lost", "this channel has lost the guardian of run {}".format(self.run["run_id"]))
+            raise AgentError(
+                "lost", "this channel has lost the guardian of run {}".format(self.run["run_id"])
+            )
         raise AgentError("bad_request", "this channel has no guardian: guard or attach first")
 
     def connect(self, run_id: str, holder: str, force: bool) -> Message:
