@@ -7,7 +7,8 @@ Everything is said from `summary.json`; what was not tested is called an estimat
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from orchestrator.model.result import FailureCard, RunInfo
 from orchestrator.report.claims import claim, estimate, gain, says_too_few
@@ -134,8 +135,8 @@ def beyond_verdicts(summary: Summary, info: RunInfo) -> list[str]:
 
 
 def main_crossover(summary: Summary) -> dict[str, Any] | None:
-    """Static speculation against the baseline; of several arms the one that counts at the most points, then the one
-    with the best headline; else a dynamic arm."""
+    """Static speculation against the baseline, else a dynamic arm; of several the one that counts at the most points,
+    and of those the first one that nothing tells from the best: a patch that changes nothing outdoes no arm."""
     parts, metric = summary["roles"], summary["metric"]
     found: dict[str, dict[str, Any]] = {
         item["arm"]: item for item in summary["crossover"] if _is_main(item, parts, metric)
@@ -143,24 +144,34 @@ def main_crossover(summary: Summary) -> dict[str, Any] | None:
     for group in (parts["static"], parts["dynamic"]):
         arms = [arm for arm in group if arm in found and found[arm]["kind"] != "nothing"]
         if arms:
-            return found[max(arms, key=lambda arm: _strength(summary, found[arm]))]
+            return found[_strongest({arm: _strength(summary, found[arm]) for arm in arms})]
     return None
+
+
+def _strongest(arms: Mapping[str, _Strength]) -> str:
+    points, best = max((strength.points, strength.change) for strength in arms.values())
+    return next(arm for arm, own in arms.items() if own.points == points and own.reaches >= best)
 
 
 def _is_main(item: dict[str, Any], parts: dict[str, Any], metric: str) -> bool:
     return bool(item["metric"] == metric and item["against"] == parts["baseline"])
 
 
-def _strength(summary: Summary, item: dict[str, Any]) -> tuple[int, int, float]:
-    """Concurrencies that count at all, those in the headline, the headline's change.
+class _Strength(NamedTuple):
+    """Headlines over different points do not compare: an arm that lost its worst point would look best."""
 
-    Headlines over different points do not compare: an arm that lost its worst point would look best.
-    """
-    verdicts = [v for v in summary["verdicts"] if v["arm"] == item["arm"] and v["against"] == item["against"]]
-    change, points = next(
-        ((v["change"], v["points_in_headline"]) for v in verdicts if "change" in v), (float("-inf"), [])
-    )
-    return len(item["changes"]), len(set(points)), change
+    points: tuple[int, int]  # concurrencies that count at all, those in the headline
+    change: float  # the headline
+    reaches: float  # the upper end of its interval; the headline itself where there is none
+
+
+def _strength(summary: Summary, item: dict[str, Any]) -> _Strength:
+    pair = (item["arm"], item["against"])
+    known = (v for v in summary["verdicts"] if (v["arm"], v["against"]) == pair and "change" in v)
+    verdict: dict[str, Any] = next(known, {"change": float("-inf"), "points_in_headline": []})
+    points = len(item["changes"]), len(set(verdict["points_in_headline"]))
+    high = verdict.get("high")
+    return _Strength(points, verdict["change"], verdict["change"] if high is None else high)
 
 
 def _with_uncounted(summary: Summary, item: dict[str, Any]) -> tuple[str, str]:

@@ -122,6 +122,28 @@ def test_an_arm_that_lost_its_worst_point_is_not_the_strongest_for_it(boots_that
     assert main_crossover(shown)["arm"] == "eagle3"
 
 
+@pytest.mark.parametrize(
+    ("boots", "noise", "gain", "named"),
+    [
+        (3, 0.02, 1.01, "eagle3"),  # inside the interval of the first
+        (3, 0.001, 1.1, "twin"),
+        (1, 0.02, 1.002, "twin"),  # no interval, so the estimate alone
+    ],
+)
+def test_of_arms_that_nothing_tells_apart_the_first_one_is_named(boots, noise, gain, named):
+    arms = (*ARMS[:2], replace(ARMS[1], name="twin"))
+    measured = points(
+        boots,
+        arms=arms,
+        noise=noise,
+        rates=lambda arm, c: rate("eagle3", c) * gain if arm == "twin" else rate(arm, c),
+    )
+    shown = summarise(measured, arms=arms)
+    better = {verdict["arm"]: verdict["change"] for verdict in shown["verdicts"]}
+    assert better["twin"] > better["eagle3"]
+    assert main_crossover(shown)["arm"] == named
+
+
 def test_concurrencies_that_a_run_cut_short_never_came_to_are_named():
     first = [p for p in points(5, arms=ARMS[:2], rates=faster) if p.concurrency == 1]
     text = terminal.to_text(summarise(first, arms=ARMS[:2], asked=SWEEP), INFO, width=500)
