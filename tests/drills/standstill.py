@@ -10,6 +10,7 @@ import io
 import os
 import signal
 import sys
+from typing import TextIO
 
 
 def command(**fields: str) -> tuple[str, ...]:
@@ -18,28 +19,41 @@ def command(**fields: str) -> tuple[str, ...]:
     return sys.executable, "-m", __name__, text
 
 
-class StandsStill(io.TextIOWrapper):
-    """Standard output that is flushed, and then the process stands still, once."""
+class StandsStill(io.TextIOBase):
+    """Standard output that is flushed, and then the process stands still, once.
 
-    awaited = ""
-    heard = False
+    No TextIOWrapper: the command line puts one of its own in the place of such a one.
+    """
+
+    def __init__(self, stream: TextIO, awaited: str) -> None:
+        self._stream = stream
+        self._awaited = awaited
+        self._heard = False
+
+    @property
+    def encoding(self) -> str:
+        return self._stream.encoding
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
 
     def write(self, text: str) -> int:
-        if self.awaited and self.awaited in text:
-            self.heard, self.awaited = True, ""
-        return super().write(text)
+        if self._awaited and self._awaited in text:
+            self._heard, self._awaited = True, ""
+        return self._stream.write(text)
 
     def flush(self) -> None:
-        super().flush()
-        if self.heard:
-            self.heard = False
+        self._stream.flush()
+        if self._heard:
+            self._heard = False
             os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def main() -> None:
-    out = StandsStill(sys.stdout.buffer, encoding="utf-8")
-    out.awaited = sys.argv.pop(1)
-    sys.stdout = out
+    sys.stdout = StandsStill(sys.stdout, sys.argv.pop(1))
     from orchestrator.cli import main as dynspec
 
     dynspec()
