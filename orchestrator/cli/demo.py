@@ -61,10 +61,10 @@ def run_node(*, keep: bool) -> int:
         experiment.write_text(
             f"# Runs on the node of `dynspec demo --node-only` while that is up.\n{text}", encoding="utf-8"
         )
+        ends = {signal.SIGINT, signal.SIGTERM}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # whoever has read the words may send one
         print(running.notice)
         print("\n".join(how_to_use(running.node, experiment)), flush=True)
-        ends = {signal.SIGINT, signal.SIGTERM}
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
         signal.sigwait(ends)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     print(kept(running.node) if keep else "the node has ended, and its files are gone")
