@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -156,8 +155,7 @@ def _under_way(store: RunStore) -> bool:
 
 
 def _controller_gone(store: RunStore) -> tuple[str, ...]:
-    lock = shlex.quote(str(from_here(store.folder / LOCK_FILE)))
-    again = goes_on_with(store).replace("dynspec run EXPERIMENT.yaml", f"dynspec run {lock}")
+    again = goes_on_with(store, str(from_here(store.folder / LOCK_FILE)))
     return (
         f"dynspec: the run's controller is gone: {store.run_id} ended without an outcome",
         "  unless it was given back since, the node does it itself when the lease ends; the command below, at once",

@@ -13,11 +13,8 @@ from typing import Any
 from orchestrator.errors import DynspecError, PatchLoadError
 from orchestrator.patchset.patch import Patcher
 
-_MISTAKES = (
-    Exception,
-    SystemExit,
-    GeneratorExit,
-)  # a patcher that ends Python must not end dynspec without a word
+# A patcher that ends Python must not end dynspec without a word.
+_MISTAKES = (Exception, SystemExit, GeneratorExit)
 
 
 def load_patcher(path: Path, text: str, name: str) -> Patcher:

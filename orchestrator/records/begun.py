@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from orchestrator.analysis.tune import is_tune
 from orchestrator.config import Checked, load_begun
 from orchestrator.errors import UsageError
@@ -29,14 +31,17 @@ def begun(store: RunStore) -> Checked:
     return load_begun(text, name=str(from_here(path)))
 
 
-def goes_on_with(store: RunStore) -> str:
-    """The command that measures what a run that was cut short still lacks; of a damaged folder the usual one."""
+def goes_on_with(store: RunStore, file: str = "EXPERIMENT.yaml") -> str:
+    """The command that measures what a run that was cut short still lacks; of a damaged folder the usual one.
+
+    `file`: of the experiment, where it is known.
+    """
     try:
         if is_tune(begun_experiment(store).arms):
             return "dynspec tune EXPERIMENT.yaml (it is repeated as a whole)"
     except UsageError:
         pass
-    return f"dynspec run EXPERIMENT.yaml --resume {run_word(store)}"
+    return f"dynspec run {shlex.quote(file)} --resume {run_word(store)}"
 
 
 def newer_rules(checked: Checked) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from orchestrator.store import (
     SERVER_INFO,
     SERVER_LOG,
     RunStore,
+    json_object,
     safe_name,
     stored_point,
 )
@@ -164,7 +165,7 @@ def _of_json(path: Path) -> str:
 def _of_section(path: Path, key: str) -> str:
     if fault := _of_json(path):
         return fault
-    found = json.loads(path.read_text(encoding="utf-8")).get(key)
+    found = json_object(path).get(key)
     if not isinstance(found, dict) or (key == "plan" and not is_whole(found)):
         return "is damaged"
     return "" if found else "is empty"

@@ -8,9 +8,9 @@ from pathlib import Path
 from orchestrator.analysis.gate import GateResult, gate
 from orchestrator.analysis.setups import Difference, Setup, differences, setup_of
 from orchestrator.analysis.summary import unclaimable
-from orchestrator.errors import NothingToClaim, PhaseFailed, Regression, UsageError
+from orchestrator.errors import NothingToClaim, PhaseFailed, UsageError
 from orchestrator.model.experiment import Experiment, Gate
-from orchestrator.model.result import PARTIAL
+from orchestrator.model.result import ENDED
 from orchestrator.plain_file import read_plain
 from orchestrator.plain_text import clean, os_words
 from orchestrator.records.begun import begun_experiment, goes_on_with
@@ -77,8 +77,7 @@ def _refuse_itself(other: RunStore, against: str, run_id: str) -> None:
 def cut_short(store: RunStore) -> str:
     """How a run ended that did not come to its end; empty for one that did."""
     outcome = store.section_left(OUTCOME, "outcome")
-    whole = outcome.get("exit_code") in (0, Regression.exit_code, NothingToClaim.exit_code)
-    if whole and outcome.get("state") != PARTIAL:
+    if outcome.get("state") in ENDED:
         return ""
     driver = under_way(store)
     return outcome.get("state") or (f"it is under way, {driver}" if driver else "it has no outcome")

@@ -25,14 +25,19 @@ class GpuSamples:
         self._in_order = all(earlier <= later for earlier, later in pairwise(self._at))
 
     def window(self, begin_utc_s: float, end_utc_s: float) -> GpuWindow | None:
-        lines = self._lines
-        if self._in_order:
-            lines = lines[bisect_left(self._at, begin_utc_s) : bisect_right(self._at, end_utc_s)]
+        lines = self._lines[self._about(begin_utc_s, end_utc_s)]
         return gpu_window([*self._head, *lines], begin_utc_s, end_utc_s)
 
     def misses(self, begin_utc_s: float, end_utc_s: float) -> bool:
         """There are samples, and none of them is of that time."""
-        return bool(self._lines) and not any(begin_utc_s <= at <= end_utc_s for at in self._at)
+        near = self._at[self._about(begin_utc_s, end_utc_s)]
+        return bool(self._lines) and not any(begin_utc_s <= at <= end_utc_s for at in near)
+
+    def _about(self, begin_utc_s: float, end_utc_s: float) -> slice:
+        """The lines of that time; all of them where they are in no order."""
+        if not self._in_order:
+            return slice(None)
+        return slice(bisect_left(self._at, begin_utc_s), bisect_right(self._at, end_utc_s))
 
 
 def _utc_s(line: str) -> float:

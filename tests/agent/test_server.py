@@ -14,6 +14,7 @@ import pytest
 
 from tests.agent.client import Client, Refused, alive, change, eventually
 from tests.agent.conftest import BANNER, Node
+from tests.e2e.node import process_state
 
 SLEEP = "import time; print('up', flush=True); time.sleep(300)"
 
@@ -278,6 +279,7 @@ def test_a_stopped_process_is_killed_all_the_same(node: Node, client: Client) ->
     pid = node.start(client, SLEEP)["pid"]
     said(node, "up")
     os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: process_state(pid) == "T")  # of two signals that wait, the kernel takes SIGTERM first
     assert stop(client, timeout_s=2)["signal"] == signal.SIGKILL
     assert not alive(pid)
 
