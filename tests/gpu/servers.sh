@@ -7,7 +7,10 @@
 . tests/gpu/prepare.sh
 export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false SGLANG_ENABLE_JIT_DEEPGEMM=0
 
-# A copy, since dynspec wants to find the tree as it was unpacked; with times kept, so that bytecode stays valid.
+# A copy, since dynspec wants to find the tree as it was unpacked; with times kept, so that bytecode stays valid. One
+# probe at a time: another one beside it would find half a copy.
+exec 8>"$home/patched.lock"
+flock 8
 if [ ! -d "$home/patched" ]; then cp -a "$home/site" "$home/patched"; fi
 export PYTHONPATH="$PWD:$home/patched"
 # flashinfer writes the folder that it was loaded from into what it builds, and finds nothing when that folder is another.
@@ -30,6 +33,7 @@ else:
         (package / add.path).write_text(add.text)
     print("patched")
 PY
+exec 8>&-
 
 declare -A pid port
 end_servers() {

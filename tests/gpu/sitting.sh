@@ -59,6 +59,7 @@ job() {
     native-short) run experiments/gpu/h200-native-0514.yaml --arm none --arm native "${one[@]}" --set sweep.repeats=2 ;;
     early) ${via:-} tests/gpu/named_early.sh "$gpu" 2>&1 | tee "$logs/named-early.txt" ;;
     behaviour) behaviour "$logs/behaviour" 300 DEVICES="$gpu" ;;
+    behaviour-v1) behaviour "$logs/behaviour-v1" 260 DEVICES="$gpu" ONLY="serial v1" ;;
     behaviour-v2) behaviour "$logs/behaviour-v2" 260 DEVICES="$gpu" ONLY="none v2 text text-v2 small small-v2" ;;
     tp2-behaviour)
         behaviour "$logs/tp2-behaviour" 260 SHIFT=-5000 DEVICES=0,1 NCCL_NVLS_ENABLE=0 ONLY="none v2 serial v1" \
