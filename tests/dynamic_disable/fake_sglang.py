@@ -13,11 +13,16 @@ from types import SimpleNamespace
 
 import torch
 from lift import definitions, has, load_runtime, source
-from models import Algorithm, DraftRunner, GraphRunner, fast_topk, no_context
+from models import GARBAGE, Algorithm, DraftRunner, GraphRunner, fast_topk, no_context
 
 # CPU tensors have no streams to be recorded on.
 torch.Tensor.record_stream = lambda self, stream: None
 INFO = "srt/speculative/eagle_info.py"
+
+
+def unwritten(shape, **more):
+    """What torch.empty may give on a device: here memory never happens to be zero."""
+    return torch.full(shape, GARBAGE, **more)
 
 
 class Release:
@@ -82,7 +87,8 @@ class Release:
             {
                 "dataclass": dataclasses.dataclass,
                 "torch": SimpleNamespace(
-                    **{n: getattr(torch, n) for n in ("empty", "arange", "int64", "get_device_module")}
+                    empty=unwritten,
+                    **{n: getattr(torch, n) for n in ("arange", "int64", "get_device_module")},
                 ),
                 "spec_need_hidden_states": lambda: True,
             },

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="torch is not installed: `make test-torch` r
 import world_v1
 import world_v2
 from fake_sglang import Release
-from test_runtime import crowd, only_plain
+from test_runtime import crowd, ending_as_it_resumes, only_plain
 
 MUTANTS = yaml.safe_load((Path(__file__).parent / "mutants.yaml").read_text())
 pytestmark = [pytest.mark.torch, pytest.mark.wheels]
@@ -22,6 +22,7 @@ def run_v2(changes, sync: str) -> None:
     release = Release("0.5.11", changes)
     crowd(world_v2.World(release, sync=sync, seed=1))
     crowd(world_v2.World(release, sync=sync, seed=2, grammar=True))
+    ending_as_it_resumes(world_v2.World(release, threshold=2, sync=sync, grammar=True))
     # Exactly one above the threshold.
     world = world_v2.World(release, threshold=2, sync=sync, seed=1)
     only_plain(world, 3)

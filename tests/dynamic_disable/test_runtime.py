@@ -57,6 +57,22 @@ def test_v2_serves_requests_that_end_between_the_preparation_of_a_step_and_its_l
         crowd(world_v2.World(Release(version), sync=sync, seed=seed, grammar=True))
 
 
+def ending_as_it_resumes(world) -> None:
+    """With threshold 2 and a grammar: the second request ends after the first batch of two is prepared."""
+    world.add(3)
+    for req, wanted in zip(world.waiting, (5, 6, 20), strict=True):
+        req.wanted = wanted
+    world.drain()
+    assert world.stats["spec_steps"] > 0
+    world.check_nothing_leaked()
+
+
+@pytest.mark.parametrize("version", RELEASES)
+@pytest.mark.parametrize("sync", ["lazy", "skip"])
+def test_v2_drafts_from_a_real_token_for_a_request_that_ended_just_before_speculation_resumes(version, sync):
+    ending_as_it_resumes(world_v2.World(Release(version), threshold=2, sync=sync, grammar=True))
+
+
 @pytest.mark.parametrize("version", RELEASES)
 @pytest.mark.parametrize("sync", ["step", "skip"])
 @pytest.mark.parametrize("page_size", [1, 16])

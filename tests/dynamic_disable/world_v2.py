@@ -333,14 +333,14 @@ class World:
         )
 
     def _draft(self, batch):
-        """Draft: what it starts from and attends to must be of the sequence as it is now."""
+        """Draft: it starts from a token of the vocabulary, and from what the sequence is now."""
         state = batch.spec_info
         for i, req in enumerate(batch.reqs):
             row, length = req.row, int(batch.seq_lens[i])
             tokens = [*self.cache.tokens_before(row, length), int(getattr(state, self.release.bonus)[i])]
             assert int(state.topk_index[i]) in range(5), "a start token that is no token"
-            if self.sync == "skip" or req in self.tainted:
-                continue
+            if self.sync == "skip" or req in self.tainted or req.req_pool_idx is None:
+                continue  # what is drafted for a request that has ended is thrown away
             want = self.cache.hidden(row, length - 1)
             got = tuple(int(x) for x in state.hidden_states[i].tolist())
             assert got == want, f"stale draft state {got}, not {want}"

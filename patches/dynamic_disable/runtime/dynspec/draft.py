@@ -31,7 +31,7 @@ RING_BYTES = 192 << 20
 MIN_WINDOW = 8
 EXTEND_TOKENS = 2048
 
-_COMPLETE = -1
+_COMPLETE, _STALE = -1, 0
 
 
 class Lag:
@@ -41,7 +41,7 @@ class Lag:
     Only slots that are behind have an entry, so that without a plain step no step costs anything here; the entry of
     a request that ended behind stays until its slot is filled again. With a grammar in the batch the scheduler
     processes a result between the preparation of a step and its launch: a request that ended there is still in the
-    batch, and has no slot any more.
+    batch, and has no slot any more. Nothing is known of it, so it counts as stale.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Lag:
         kept = self._kept
         slots = [slot for req in reqs if (slot := req.req_pool_idx) is not None]
         if not in_ring:
-            kept.update(dict.fromkeys(slots, 0))
+            kept.update(dict.fromkeys(slots, _STALE))
             return 0
         most = 0
         for slot in slots:
@@ -69,12 +69,12 @@ class Lag:
 
     def behind(self, reqs: list[Any]) -> list[int]:
         """The indices of the requests whose draft state is not complete."""
-        kept = self._kept
-        return [i for i, req in enumerate(reqs) if req.req_pool_idx in kept] if kept else []
+        return [i for i, req in enumerate(reqs) if self.kept(req) != _COMPLETE] if self._kept else []
 
     def kept(self, req: Any) -> int:
         """-1, 0 or n, as above."""
-        return self._kept.get(req.req_pool_idx, _COMPLETE)
+        slot = req.req_pool_idx
+        return _STALE if slot is None else self._kept.get(slot, _COMPLETE)
 
     def leave(self, req: Any, count: int) -> None:
         """Only the newest `count` places are still missing."""
@@ -144,7 +144,7 @@ class CatchUp:
         if not stale:
             return
         state = batch.spec_info
-        cold = [i for i in stale if self.lag.kept(batch.reqs[i]) == 0]
+        cold = [i for i in stale if self.lag.kept(batch.reqs[i]) == _STALE]
         self._start_cold(state, cold)
         self._close(batch, [i for i in stale if self.lag.kept(batch.reqs[i]) > 0], leave=0, state=state)
         self.lag.complete(batch.reqs)
