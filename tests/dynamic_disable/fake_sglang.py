@@ -18,6 +18,7 @@ from models import GARBAGE, Algorithm, DraftRunner, GraphRunner, fast_topk, no_c
 # CPU tensors have no streams to be recorded on.
 torch.Tensor.record_stream = lambda self, stream: None
 INFO = "srt/speculative/eagle_info.py"
+EXTEND_GRAPH = "srt/speculative/eagle_draft_extend_cuda_graph_runner.py"
 
 
 def unwritten(shape, **more):
@@ -111,6 +112,7 @@ class Release:
             def __init__(self, worker) -> None:
                 assert worker.speculative_num_steps == 0
                 self.tokens_per_request = worker.speculative_num_steps + 1
+                self.backend = worker.draft_extend_attn_backend
 
         class BackendFactory:
             def __init__(self, args, runner, topk, steps) -> None:
@@ -161,6 +163,16 @@ class Release:
                 sys.modules[parent] = types.ModuleType(parent)
                 sys.modules[parent].__path__ = []
         vars(sys.modules[name]).update({k: v for k, v in members.items() if not k.startswith("__")})
+
+    def check_extend_graph(self, worker) -> None:
+        """A replay prepares the backend that the draft-extend graph was captured with.
+
+        Up to 0.5.10.post1 it prepares the one that the worker names at that time, since 0.5.11 the graph's own.
+        """
+        by_worker = "self.eagle_worker.draft_extend_attn_backend.init_forward_metadata_replay_cuda_graph"
+        if has(self.version, EXTEND_GRAPH, by_worker):
+            backend = worker.cuda_graph_runner_for_draft_extend.backend
+            assert worker.draft_extend_attn_backend is backend, "a draft extend of another backend's metadata"
 
     def alloc(self, batch):
         """alloc_for_decode: set by the v1 world."""

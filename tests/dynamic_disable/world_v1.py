@@ -168,8 +168,8 @@ class World:
             draft_model_runner=SimpleNamespace(tp_group=None),
             model_config=SimpleNamespace(hidden_size=3, spec_hidden_size=3, dtype=torch.float64),
             draft_tp_context=no_context,
-            cuda_graph_runner_for_draft_extend=SimpleNamespace(tokens_per_request=STEPS + 1),
-            draft_extend_attn_backend=SimpleNamespace(),
+            cuda_graph_runner_for_draft_extend=SimpleNamespace(tokens_per_request=STEPS + 1, backend="extend"),
+            draft_extend_attn_backend="extend",
             draft=self._draft,
             verify=self._verify,
             forward_draft_extend_after_decode=self._draft_extend,
@@ -324,6 +324,7 @@ class World:
         assert (
             worker.cuda_graph_runner_for_draft_extend.tokens_per_request == worker.speculative_num_steps + 1
         )
+        self.release.check_extend_graph(worker)
         assert max(counts) <= worker.speculative_num_steps + 1
         assert len(tokens) == len(state.hidden_states) == sum(counts)
         at, last = 0, []

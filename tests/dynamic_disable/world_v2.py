@@ -236,7 +236,10 @@ class World:
             speculative_num_draft_tokens=DRAFT_TOKENS,
             plan_stream=None,
             plan_stream_ctx=no_context(),
-            cuda_graph_runner_for_draft_extend=SimpleNamespace(tokens_per_request=DRAFT_TOKENS),
+            cuda_graph_runner_for_draft_extend=SimpleNamespace(
+                tokens_per_request=DRAFT_TOKENS, backend="extend"
+            ),
+            draft_extend_attn_backend="extend",
             draft=self._draft,
             _draft_extend_for_prefill=self._draft_prefill,
             _draft_extend_for_decode=self._draft_extend,
@@ -397,6 +400,7 @@ class World:
         count = worker.speculative_num_draft_tokens
         assert worker.speculative_num_steps == count - 1
         assert worker.cuda_graph_runner_for_draft_extend.tokens_per_request == count
+        self.release.check_extend_graph(worker)
         states, tokens = result.logits_output.hidden_states, result.next_token_ids
         assert len(tokens) == len(states) == count * len(batch.reqs)
         last = []

@@ -178,7 +178,7 @@ class OneTokenExtend:
         if self.draft.is_v2:
             values |= {"speculative_num_draft_tokens": 1, "plan_stream": None}
             values["plan_stream_ctx"] = contextlib.nullcontext()
-        elif self.backend is not None:
+        if self.backend is not None:  # up to 0.5.10.post1 a replay prepares the backend that the worker names
             values["draft_extend_attn_backend"] = self.backend
         with self.draft.context(), swapped(self.draft.worker, **values):
             yield
