@@ -21,7 +21,7 @@ from orchestrator.load.prompts import digest_of
 from orchestrator.model.experiment import Arm, Experiment, Load, Prompts
 from orchestrator.model.plan import Plan, RunPoint
 from orchestrator.records.begun import begun_experiment
-from orchestrator.records.driver import FILE_NAME, Driver, driver_of
+from orchestrator.records.driver import FILE_NAME, Driver, abandoned, driver_of
 from orchestrator.records.gating import require_finished
 from orchestrator.records.kept import look
 from orchestrator.records.lockfile import joined, stored_lock
@@ -484,6 +484,25 @@ def test_a_lock_that_is_held_counts_whatever_stands_in_its_file(run: RunStore, t
         lock.take(run.folder)
         (run.folder / FILE_NAME).write_text(told)
         assert driver_of(run.folder) == Driver()
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (os.mkfifo, "not a regular file"),
+        (os.mkdir, "Is a directory"),
+        (lambda path: path.symlink_to(path), "a link"),
+    ],
+)
+def test_what_is_no_file_in_the_place_of_the_lock_is_named_and_not_waited_for(
+    run: RunStore, make: Callable[[Path], None], why: str
+) -> None:
+    make(run.folder / FILE_NAME)
+    assert driver_of(run.folder) is None
+    assert not abandoned(run.folder)
+    with pytest.raises(UsageError, match=f"{FILE_NAME} can't be locked: {why}$") as refused:
+        _gone_on_with(run)
+    assert refused.value.help.startswith("remove it, unless another dynspec drives this run")
 
 
 # -- a folder that cannot keep what a run writes

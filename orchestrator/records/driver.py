@@ -6,9 +6,11 @@ only looks; `runner.runlock` takes it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import stat
 import time
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -30,10 +32,20 @@ class Driver:
     arms: tuple[str, ...] | None = None  # that it was told to measure; (): none was chosen
 
 
+def open_lock(folder: Path, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of the lock file. Raises OSError, also for what is no file of its own: a link, a folder, a pipe."""
+    # Without O_NONBLOCK, opening a pipe would wait for its writer.
+    descriptor = os.open(folder / FILE_NAME, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return descriptor
+
+
 def driver_of(folder: Path) -> Driver | None:
     """The live controller of a run; None where there is none."""
     try:
-        descriptor = os.open(folder / FILE_NAME, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = open_lock(folder)
     except OSError:
         return None
     try:
@@ -56,7 +68,7 @@ def abandoned(folder: Path) -> bool:
     itself.
     """
     try:
-        descriptor = os.open(folder / FILE_NAME, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = open_lock(folder)
     except FileNotFoundError:
         return True
     except OSError:

@@ -5,6 +5,7 @@ The kernel drops it with the process, so it is never stale; what the file says b
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -14,9 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
-from orchestrator.errors import NodeBusy
-from orchestrator.records.driver import FILE_NAME, Driver, driver_of
-from orchestrator.store import utc_now
+from orchestrator.errors import NodeBusy, UsageError
+from orchestrator.records.driver import FILE_NAME, Driver, driver_of, open_lock
+from orchestrator.store import from_here, utc_now
 
 
 class RunLock:
@@ -33,10 +34,11 @@ class RunLock:
         self.release()
 
     def take(self, folder: Path) -> None:
-        """Raises NodeBusy naming the controller that drives this run already. Twice is once."""
+        """Raises NodeBusy naming the controller that drives this run already, UsageError where something stands in the
+        file's place. Twice is once."""
         if self._descriptor is not None:
             return
-        descriptor = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        descriptor = _opened(folder)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -56,6 +58,17 @@ class RunLock:
                 os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _opened(folder: Path) -> int:
+    try:
+        return open_lock(folder, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        why = "a link" if error.errno == errno.ELOOP else error.strerror
+        raise UsageError(
+            f"{from_here(folder / FILE_NAME)} can't be locked: {why}",
+            help="remove it, unless another dynspec drives this run: it is made anew",
+        ) from None
 
 
 def _driven(folder: Path) -> NodeBusy:
