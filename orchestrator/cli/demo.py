@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from orchestrator.cli.files import load
 from orchestrator.cli.screen import screen_for
 from orchestrator.config import Checked
 from orchestrator.demo.command import RunningNode, demo_node, how_to_use, kept
-from orchestrator.errors import NothingToClaim
+from orchestrator.errors import Interrupted, NothingToClaim
 from orchestrator.patchset.load import patches_folder
 from orchestrator.runner.options import RunOptions
 from orchestrator.runner.session import run_experiment
+from orchestrator.runner.signals import watching_signals
 
 AFTERWARDS = (
     "next: your own YAML without a GPU: dynspec demo --node-only; on a node of yours: dynspec doctor NODE"
@@ -24,7 +27,7 @@ def run_demo(results: Path, *, keep: bool) -> int:
     """Returns the exit code of the run; but points that are not valid are no fault of a demo, whose numbers claim
     nothing: on a busy machine the load generator runs late, and the report says so."""
     path = _demo_file()
-    with demo_node(keep=keep) as running:
+    with _node(keep=keep) as running:
         print(running.notice, flush=True)
         checked = _demo_experiment(running)
         screen = screen_for(False, checked.experiment)
@@ -44,6 +47,16 @@ def run_demo(results: Path, *, keep: bool) -> int:
     return 0 if code == NothingToClaim.exit_code else code
 
 
+@contextmanager
+def _node(*, keep: bool) -> Iterator[RunningNode]:
+    """The node, whose files go with it whenever a signal comes: while it starts, too, and while it ends."""
+    with watching_signals() as gate, demo_node(keep=keep) as running:
+        try:
+            yield running
+        finally:
+            gate.disarm()
+
+
 def _demo_file() -> Path:
     return patches_folder().parent / "experiments" / "demo.yaml"
 
@@ -54,18 +67,17 @@ def _demo_experiment(running: RunningNode) -> Checked:
 
 
 def run_node(*, keep: bool) -> int:
-    """The embedded node alone, until SIGINT or SIGTERM, with an experiment that runs there."""
-    with demo_node(keep=keep) as running:
+    """The embedded node alone, until a signal, with an experiment that runs there."""
+    with _node(keep=keep) as running:
         experiment = running.node.root / "demo.yaml"
         text = _demo_experiment(running).experiment.source.partition("\n")[2]  # its first line tells of --set
         experiment.write_text(
             f"# Runs on the node of `dynspec demo --node-only` while that is up.\n{text}", encoding="utf-8"
         )
-        ends = {signal.SIGINT, signal.SIGTERM}
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # whoever has read the words may send one
-        print(running.notice)
-        print("\n".join(how_to_use(running.node, experiment)), flush=True)
-        signal.sigwait(ends)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with suppress(Interrupted):
+            print(running.notice)
+            print("\n".join(how_to_use(running.node, experiment)), flush=True)
+            while True:
+                signal.pause()
     print(kept(running.node) if keep else "the node has ended, and its files are gone")
     return 0

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,3 +58,30 @@ def test_a_node_to_try_things_on_says_what_to_type_and_ends_with_a_signal(tmp_pa
     assert node.returncode == 0
     assert "its files are gone" in rest
     assert not Path(copied[1]).exists()
+
+
+START = """\
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, *more):
+        if name == "asyncssh":  # the first thing that a node needs once its folder is made
+            print(*os.listdir(os.environ["TMPDIR"]), flush=True)
+            os.kill(os.getpid(), signal.SIGTERM)
+sys.meta_path.insert(0, Finder())
+from orchestrator.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("--node-only",)])
+def test_a_signal_ends_a_node_without_a_trace_while_it_still_starts(
+    words: tuple[str, ...],
+) -> None:
+    command = [sys.executable, "-c", START, "demo", *words]
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # a longer name would not be used
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": folder}
+        ended = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env)
+        left = os.listdir(folder)
+    assert ended.stdout.startswith("dynspec-demo-")
+    assert (ended.returncode, ended.stderr) == (143, "dynspec: interrupted; the node was not touched\n")
+    assert left == []
