@@ -1,4 +1,5 @@
 """The run folder `results/<run-id>/`: written atomically, file by file, never overwritten, redacted on the way in.
+Folders are 0700 and files 0600, as on the node.
 
 Layout (the contract's): experiment.lock.yaml, plan.json, facts.json, events.jsonl,
 arms/<arm>/boot-<n>/{server.log, server_info.json, point-<nn>-c<k>.jsonl, point-<nn>-c<k>.meta.json},
@@ -157,6 +158,17 @@ def replace_file(path: Path, raw: bytes) -> None:
         raise
 
 
+def _make_folder(folder: Path) -> None:
+    """With those above it, each for this user alone, as the files in them."""
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _for_us_alone(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def require_writable(folder: Path, help: str) -> None:
     """Made where it is absent, and proven by a file. Raises UsageError: what can't keep its records must not start."""
     try:
@@ -227,7 +239,7 @@ class RunStore:
 
     def write_bytes(self, relative: str, raw: bytes) -> Path:
         path = self.folder / relative
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path.parent)
         replace_file(path, raw)
         return path
 
@@ -235,7 +247,7 @@ class RunStore:
         """Appends one line to events.jsonl and returns what was written."""
         record: dict[str, Any] = {"t": utc_now(), "event": kind, **plain(data)}
         safe = self.redact.tree(record)
-        with self._events.open("a", encoding="utf-8") as file:
+        with open(self._events, "a", encoding="utf-8", opener=_for_us_alone) as file:
             file.write(json.dumps(safe) + "\n")
         assert isinstance(safe, dict)
         return safe

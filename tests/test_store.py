@@ -40,6 +40,16 @@ def test_what_is_written_is_redacted_and_leaves_no_temporary_file(store):
     assert all(b"sekret" not in path.read_bytes() for path in files)
 
 
+def test_a_run_folder_is_for_its_user_only(store):
+    store.event("note", {})
+    store.write("a/b/c.txt", "")
+    store.write_point("arm", 1, 0, 4, b"", {})
+    kept = [store.folder, *store.folder.rglob("*")]
+    assert len(kept) == 6 + 4  # folders and files
+    wrong = {path.name: oct(path.stat().st_mode) for path in kept if path.stat().st_mode & 0o077}
+    assert wrong == {}
+
+
 def test_json_files_carry_the_schema(store):
     assert json.loads(store.write_json("x.json", {"a": PortFact(1, False)}).read_text())["schema"] == 1
 
