@@ -20,7 +20,7 @@ from orchestrator.errors import DoesNotFit, NodeBusy, NothingToClaim, UsageError
 from orchestrator.load.prompts import digest_of
 from orchestrator.model.experiment import Arm, Experiment, Load, Prompts
 from orchestrator.model.plan import Plan, RunPoint
-from orchestrator.records.begun import begun_experiment
+from orchestrator.records.begun import begun_experiment, goes_on_with
 from orchestrator.records.driver import FILE_NAME, Driver, abandoned, driver_of
 from orchestrator.records.gating import require_finished
 from orchestrator.records.kept import look
@@ -28,6 +28,7 @@ from orchestrator.records.lockfile import joined, stored_lock
 from orchestrator.records.sameness import changes, experiment_changes
 from orchestrator.records.served import stored_plan
 from orchestrator.records.summary import make_summary
+from orchestrator.records.typed import KEY, Typed, typed_left
 from orchestrator.redact import Redactor
 from orchestrator.runner.events import Events
 from orchestrator.runner.finish import Ending, Finished
@@ -35,7 +36,7 @@ from orchestrator.runner.options import RunOptions
 from orchestrator.runner.resume import Resumed, resume
 from orchestrator.runner.runlock import RunLock
 from orchestrator.runner.session import run_experiment
-from orchestrator.store import RunStore, require_writable
+from orchestrator.store import LOCK_FILE, RunStore, require_writable
 from tests.run_folders import write_run
 
 RUN = "20260101-000000-trial-0001"
@@ -328,6 +329,8 @@ def test_a_run_of_tune_is_repeated_as_a_whole(run: RunStore) -> None:
     with pytest.raises(NothingToClaim) as cut_short:
         require_finished(run)
     assert cut_short.value.help == refused.value.help
+    run.write_json("plan.json", {**run.read_json("plan.json"), KEY: Typed("e.yaml", ("a=1",))})
+    assert goes_on_with(run) == "dynspec tune e.yaml --set a=1 (it is repeated as a whole)"
 
 
 def test_of_a_preset_the_keys_that_can_be_written_are_told_once(run: RunStore) -> None:
@@ -389,12 +392,13 @@ def test_a_part_with_fewer_arms_leaves_the_rest_of_the_run_to_do(run: RunStore) 
         "left to do after this: 1 boot of baseline",
     ]
     plan = Plan((), (), (), {}, (), None, arms=(Arm("eagle3", {}, {}),))
-    run.write_json("plan.json", {"plan": stored_plan(plan, run, part.left)})
+    typed = Typed("my exp.yaml", ("sweep.repeats=1",))
+    run.write_json("plan.json", {KEY: typed, "plan": stored_plan(plan, run, part.left)})
     found = _ended(run, part)
     assert (found.outcome.exit_code, found.outcome.state) == (6, "partial")
     assert found.error is not None
     assert found.error.message == "the chosen arms are measured, and 1 boot of baseline is still to do"
-    assert found.error.help == f"dynspec run EXPERIMENT.yaml --resume {run.folder}"
+    assert found.error.help == f"dynspec run 'my exp.yaml' --resume {run.folder} --set sweep.repeats=1"
     assert found.info is not None
     assert found.info.unfinished is not None
     assert found.info.unfinished.missing == {"baseline": 1}
@@ -419,12 +423,19 @@ def test_an_arm_that_a_part_leaves_alone_and_that_was_never_measured_is_missed(r
     assert make_summary(run, begun_experiment(run))["arms"]["baseline"]["points"] == []
 
 
+@pytest.mark.parametrize("told", [None, [], {"experiment": 1}, {"experiment": "e.yaml", "overrides": 3}])
+def test_what_was_typed_is_not_known_where_its_record_is_damaged(run: RunStore, told: object) -> None:
+    run.write_json("plan.json", {KEY: told, "plan": {}})
+    assert typed_left(run) is None
+    assert goes_on_with(run) == f"dynspec run {run.folder / LOCK_FILE} --resume {run.folder}"
+
+
 def test_without_a_choice_a_run_goes_on_with_the_arms_that_it_began_with(run: RunStore) -> None:
     assert [arm.name for arm in begun_experiment(run).arms] == ["baseline", "eagle3", "dynamic"]
     assert _gone_on_with(run).arms == ("baseline", "eagle3")
     with pytest.raises(UsageError, match=rf"^run {RUN} was begun without dynamic$") as refused:
         _gone_on_with(run, "eagle3", "dynamic")  # as of a finished one
-    assert refused.value.help == "more arms are measured by a new run: dynspec run EXPERIMENT.yaml"
+    assert refused.value.help == f"more arms are measured by a new run: dynspec run {run.folder / LOCK_FILE}"
     (run.folder / "plan.json").write_text("{")
     assert _gone_on_with(run).arms == ()  # all: nothing else is known
     path = run.folder / "experiment.lock.yaml"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.records.typed import Typed
 from orchestrator.runner.options import RunOptions
 from orchestrator.store import from_here
 
@@ -27,12 +28,14 @@ class RunCommand:
             chosen += ["--results", str(self.results)]
         return ("run", str(self.experiment), *options, *chosen)
 
-    def resume(self, folder: Path, *, chosen: bool = True) -> str:
-        """What goes on with the run, or shows it while it is under way; for a person to type.
+    @property
+    def typed(self) -> Typed:
+        """What of it a run folder keeps."""
+        return Typed(str(self.experiment), self.overrides)
 
-        By its id where it is enough. `chosen`: with the arms that were typed, else with all that the run began with.
-        """
+    def resume(self, folder: Path) -> str:
+        """What goes on with the run, or shows it while it is under way; for a person to type. By its id where it is
+        enough."""
         listed = folder.resolve().parent == self.results.resolve()
         run = folder.name if listed else str(from_here(folder))
-        command = self if chosen else replace(self, arms=())
-        return shlex.join(("dynspec", *command.words("--resume", run)))
+        return shlex.join(("dynspec", *self.words("--resume", run)))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import BinaryIO, Self
 
 from orchestrator.cli.again import RunCommand
@@ -13,6 +15,7 @@ from orchestrator.cli.following import EventPrinter
 from orchestrator.cli.screen import SCREEN_FILE
 from orchestrator.errors import DynspecError, PhaseFailed, UsageError
 from orchestrator.records.driver import Driver, driver_of
+from orchestrator.records.typed import typed_left
 from orchestrator.store import OUTCOME, RunStore
 
 _POLL_S = 0.2
@@ -33,8 +36,8 @@ def detached_run(results: Path, run: str) -> tuple[RunStore, Driver] | None:
 def attach(store: RunStore, driver: Driver, command: RunCommand, *, as_json: bool) -> int:
     """Shows the run until its controller has ended. Ctrl-C ends the showing alone: 130, and the run goes on."""
     again = command.resume(store.folder)
-    if ignored := _ignored(command.arms, driver.arms):
-        print(f"dynspec: note: {ignored}", file=sys.stderr)
+    for option, begun in _ignored(store, driver, command):
+        print(f"dynspec: note: {_ignored_words(option, begun)}", file=sys.stderr)
     try:
         if as_json:
             _print_events(store)
@@ -50,12 +53,27 @@ def attach(store: RunStore, driver: Driver, command: RunCommand, *, as_json: boo
     return _exit_code(store, driver, again)
 
 
-def _ignored(asked: tuple[str, ...], begun: tuple[str, ...] | None) -> str:
-    """`begun`: the arms that the part under way was started with; None: it did not say."""
-    if not asked or (begun and set(asked) == set(begun)):
-        return ""
-    how = f", started with --arm {' --arm '.join(begun)}" if begun else ", started without it"
-    return f"--arm is ignored: the run is under way{how if begun is not None else ''}"
+def _ignored(
+    store: RunStore, driver: Driver, command: RunCommand
+) -> Iterator[tuple[str, tuple[str, ...] | None]]:
+    """Options that were typed otherwise than for the part under way, each with its values there; None: it did not
+    say."""
+    typed = typed_left(store)
+    overrides = tuple(map(store.redact, command.overrides))  # as those that are stored
+    options = {
+        "--arm": (command.arms, driver.arms),
+        "--set": (overrides, typed.overrides if typed is not None else None),
+    }
+    for option, (asked, begun) in options.items():
+        if asked and set(asked) != set(begun or ()):
+            yield option, begun
+
+
+def _ignored_words(option: str, begun: tuple[str, ...] | None) -> str:
+    how = f", started with {' '.join(f'{option} {quote(value)}' for value in begun or ())}"
+    if not begun:
+        how = "" if begun is None else ", started without it"
+    return f"{option} is ignored: the run is under way{how}"
 
 
 def _print_events(store: RunStore) -> None:

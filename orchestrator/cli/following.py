@@ -24,7 +24,7 @@ from orchestrator.report.text import plural
 from orchestrator.runner.node_paths import server_log
 from orchestrator.runner.options import resolve_secrets
 from orchestrator.runner.prepare import connect
-from orchestrator.store import EVENTS, LOCK_FILE, PACKED_LOG, SERVER_LOG, RunStore, from_here
+from orchestrator.store import EVENTS, PACKED_LOG, SERVER_LOG, RunStore, from_here
 
 _POLL_S = 0.5
 _TAIL_BYTES = 1 << 16
@@ -155,7 +155,7 @@ def _under_way(store: RunStore) -> bool:
 
 
 def _controller_gone(store: RunStore) -> tuple[str, ...]:
-    again = goes_on_with(store, str(from_here(store.folder / LOCK_FILE)))
+    again = goes_on_with(store)
     return (
         f"dynspec: the run's controller is gone: {store.run_id} ended without an outcome",
         "  unless it was given back since, the node does it itself when the lease ends; the command below, at once",

@@ -91,6 +91,7 @@ def run(
         resume=resume,
         lock_wait_s=lock_wait_s(lock_wait),
         yes=yes,
+        typed=command.typed,
         detached=detach,
     )
     if report_to is not None:

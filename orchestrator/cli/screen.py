@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,10 +18,9 @@ from orchestrator.cli.words import error_lines
 from orchestrator.errors import NodeDirty
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.result import RunInfo
-from orchestrator.records.begun import goes_on_with
 from orchestrator.runner.events import Listener
 from orchestrator.runner.session import Finished
-from orchestrator.store import SUMMARY, RunStore, from_here
+from orchestrator.store import SUMMARY, from_here
 
 SCREEN_FILE = "screen.log"  # of a run folder: what a detached controller shows
 _PROGRESS_EVERY_S = 10.0
@@ -146,30 +144,17 @@ class Lines:
             print(line, file=sys.stderr)
 
     def error_lines(self, finished: Finished) -> list[str]:
-        lines = error_lines(finished.error) if finished.error is not None else []
-        return [self._with_file(line, finished.store) for line in lines]
+        return error_lines(finished.error) if finished.error is not None else []
 
     def _show(self, finished: Finished) -> None:
         if finished.summary is not None and finished.info is not None:
             print()
-            show_report(finished.summary, self._info(finished.info, finished.store))
+            show_report(finished.summary, finished.info)
         if finished.store is not None:
             path = report_path(finished.store.folder) if finished.summary is not None else None
             print(f"\nreport: {path}" if path else f"\nrun folder: {from_here(finished.store.folder)}")
         if words := self.closing_words(finished):
             print(words)
-
-    def _info(self, info: RunInfo, store: RunStore | None) -> RunInfo:
-        if info.unfinished is None:
-            return info
-        again = self._with_file(info.unfinished.resume, store)
-        return replace(info, unfinished=replace(info.unfinished, resume=again))
-
-    def _with_file(self, text: str, store: RunStore | None) -> str:
-        """A run folder does not know the file that its run was started with; this screen does."""
-        if self._command is None or store is None:
-            return text
-        return text.replace(goes_on_with(store), self._command.resume(store.folder, chosen=False))
 
     def closing_words(self, finished: Finished) -> str:
         """How a run that did not come to its end is gone on with; empty for one that did."""

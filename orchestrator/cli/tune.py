@@ -57,6 +57,7 @@ def tune(
     """
     from orchestrator.cli.screen import screen_for
     from orchestrator.cli.words import lock_wait_s
+    from orchestrator.records.typed import Typed
     from orchestrator.runner.options import RunOptions
     from orchestrator.runner.session import run_experiment
     from orchestrator.runner.tuning import answer, tuned_json, tuning_overrides, undecided, without_own_notes
@@ -72,7 +73,12 @@ def tune(
     wait_s = lock_wait_s(lock_wait)
     screen = screen_for(as_json, checked.experiment)
     options = RunOptions(
-        results=results, lock_wait_s=wait_s, yes=yes, blocks=blocks, watchers=screen.watchers
+        results=results,
+        lock_wait_s=wait_s,
+        yes=yes,
+        blocks=blocks,
+        typed=Typed(str(experiment), tuple(overrides)),
+        watchers=screen.watchers,
     )
     try:
         finished = run_experiment(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-
 from orchestrator.analysis.tune import is_tune
 from orchestrator.config import Checked, load_begun
 from orchestrator.errors import UsageError
 from orchestrator.model.experiment import Experiment
-from orchestrator.records.naming import run_word
+from orchestrator.records.naming import run_name
+from orchestrator.records.typed import Typed, typed_left, typed_or_lock
 from orchestrator.store import LOCK_FILE, RunStore, from_here
 
 
@@ -31,17 +30,15 @@ def begun(store: RunStore) -> Checked:
     return load_begun(text, name=str(from_here(path)))
 
 
-def goes_on_with(store: RunStore, file: str = "EXPERIMENT.yaml") -> str:
-    """The command that measures what a run that was cut short still lacks; of a damaged folder the usual one.
-
-    `file`: of the experiment, where it is known.
-    """
+def goes_on_with(store: RunStore) -> str:
+    """The command that measures what a run that was cut short still lacks; of a damaged folder the usual one."""
     try:
         if is_tune(begun_experiment(store).arms):
-            return "dynspec tune EXPERIMENT.yaml (it is repeated as a whole)"
+            typed = typed_left(store) or Typed("EXPERIMENT.yaml")  # what it ran is no file to tune
+            return f"dynspec tune {typed.shell()} (it is repeated as a whole)"
     except UsageError:
         pass
-    return f"dynspec run {shlex.quote(file)} --resume {run_word(store)}"
+    return f"dynspec run {typed_or_lock(store).shell('--resume', run_name(store))}"
 
 
 def newer_rules(checked: Checked) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from orchestrator.errors import UsageError
 from orchestrator.model.experiment import EnvValue, Experiment, SecretRef
+from orchestrator.records.typed import Typed
 from orchestrator.runner.events import Listener
 from orchestrator.runner.runlock import RunLock
 from orchestrator.store import RunStore
@@ -21,6 +22,7 @@ class RunOptions:
     lock_wait_s: float | None = None  # None: the experiment's
     yes: bool = False  # consent to `free: all`
     blocks: int = 0  # repetitions inside each boot of arms that share it; 0: boots are repeated
+    typed: Typed | None = None  # for the run folder, to tell how it is gone on with
     detached: bool = False  # nobody sits before this controller
     lock: RunLock | None = field(
         default=None, repr=False

@@ -17,6 +17,7 @@ from orchestrator.records.lockfile import joined, stored_lock
 from orchestrator.records.naming import run_word
 from orchestrator.records.parts import arms_to_go_on_with, left_points, left_words, not_begun
 from orchestrator.records.sameness import changes, experiment_changes
+from orchestrator.records.typed import typed_or_lock
 from orchestrator.redact import Redactor
 from orchestrator.report.text import listed
 from orchestrator.runner.options import RunOptions
@@ -108,7 +109,7 @@ def _without(store: RunStore, arms: tuple[str, ...], *, finished: bool) -> Usage
     told = "is finished, and was begun" if finished else "was begun"
     return UsageError(
         f"run {store.run_id} {told} without {listed(arms)}",
-        help="more arms are measured by a new run: dynspec run EXPERIMENT.yaml",
+        help=f"more arms are measured by a new run: dynspec run {typed_or_lock(store).shell()}",
     )
 
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Self
 
 from orchestrator.errors import NodeBusy, UsageError
+from orchestrator.records.begun import goes_on_with
 from orchestrator.records.driver import FILE_NAME, Driver, driver_of, open_lock
-from orchestrator.store import from_here, utc_now
+from orchestrator.store import RunStore, from_here, utc_now
 
 
 class RunLock:
@@ -78,7 +79,7 @@ def _driven(folder: Path) -> NodeBusy:
         f"Ctrl-C in its terminal ends it, or dynspec stop NODE --force; dynspec logs {folder.name} shows it"
     )
     if found.detached:
-        helps = f"without --detach, dynspec run EXPERIMENT.yaml --resume {folder.name} shows it"
+        helps = f"without --detach, {goes_on_with(RunStore(folder))} shows it"
     return NodeBusy(
         f"run {folder.name} is under way: pid {found.pid} on {found.host}{kind}, since {found.since_utc}",
         help=helps,

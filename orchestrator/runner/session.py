@@ -19,6 +19,7 @@ from orchestrator.records.events import boot_order
 from orchestrator.records.gating import require_reference
 from orchestrator.records.lockfile import lock_of, lock_text
 from orchestrator.records.served import stored_plan
+from orchestrator.records.typed import KEY as TYPED_KEY
 from orchestrator.redact import Redactor
 from orchestrator.remote.node import Node
 from orchestrator.runner.collect import Collecting
@@ -221,7 +222,8 @@ class Session:
             self.events.note(text)
         store.write(LOCK_FILE, lock_text(self.experiment, self.start.lock(self._lock_of(prepared))))
         store.write_json(FACTS, {"facts": prepared.facts})
-        store.write_json(PLAN, {"plan": stored_plan(prepared.plan, store, self.start.left)})
+        typed = {TYPED_KEY: self.options.typed} if self.options.typed is not None else {}
+        store.write_json(PLAN, {**typed, "plan": stored_plan(prepared.plan, store, self.start.left)})
         points = sum(isinstance(step.do, RunPoint) for step in prepared.plan.steps)
         self.events.emit("planned", boots=len(prepared.plan.boots), points=points)
         self.options.accepted(store)

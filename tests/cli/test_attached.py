@@ -10,6 +10,7 @@ import pytest
 from orchestrator.cli.again import RunCommand
 from orchestrator.cli.attached import ScreenReader, attach, detached_run
 from orchestrator.records.driver import FILE_NAME, Driver, driver_of
+from orchestrator.records.typed import KEY, Typed
 from orchestrator.redact import Redactor
 from orchestrator.runner.runlock import RunLock
 from orchestrator.store import RunStore
@@ -57,6 +58,39 @@ def test_only_a_run_that_nobody_sits_before_is_shown(tmp_path: Path) -> None:
             found = detached_run(tmp_path, RUN)
             assert (found is not None) == detached
     assert RunStore.open(tmp_path, RUN).folder == folder
+
+
+TOKEN = f"server.env.A=hf_{'x' * 34}"
+
+
+@pytest.mark.parametrize(
+    ("started", "asked", "says"),
+    [
+        (
+            ("sweep.repeats=4", "a=b c"),
+            ("sweep.repeats=3",),
+            ", started with --set sweep.repeats=4 --set 'a=b c'",
+        ),
+        ((), ("sweep.repeats=3",), ", started without it"),
+        (None, ("sweep.repeats=3",), ""),
+        ((TOKEN,), (TOKEN,), None),
+        (("sweep.repeats=4",), (), None),
+    ],
+)
+def test_overrides_other_than_those_under_way_are_said_to_be_ignored(
+    tmp_path: Path,
+    started: tuple[str, ...] | None,
+    asked: tuple[str, ...],
+    says: str | None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    store = RunStore.create(tmp_path, RUN, Redactor({}))
+    typed = {KEY: Typed("e.yaml", started)} if started is not None else {}
+    assert "hf_x" not in store.write_json("plan.json", {**typed, "plan": {}}).read_text()
+    store.write_json("outcome.json", {"outcome": {"exit_code": 0}})
+    assert attach(store, Driver(), RunCommand(Path("e.yaml"), overrides=asked), as_json=False) == 0
+    note = "" if says is None else f"dynspec: note: --set is ignored: the run is under way{says}\n"
+    assert capsys.readouterr().err == note
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from orchestrator.model.plan import RunPoint
 from orchestrator.model.result import Outcome, Unfinished
 from orchestrator.records.begun import goes_on_with
 from orchestrator.records.parts import part_left
+from orchestrator.records.typed import KEY
 from orchestrator.redact import Redactor
 from orchestrator.runner.finish import Finished, node_words, verdict
 from orchestrator.store import RunStore
@@ -51,14 +52,15 @@ def test_the_advice_is_the_whole_command() -> None:
     typed = RunCommand(Path("e.yaml"), ("a", "b"), ("sweep.repeats=1",), Path("elsewhere"))
     there = "--set sweep.repeats=1 --results elsewhere"
     assert typed.resume(Path("elsewhere/R")) == f"dynspec run e.yaml --resume R --arm a --arm b {there}"
-    assert typed.resume(Path("away/R"), chosen=False) == f"dynspec run e.yaml --resume away/R {there}"
+    assert typed.resume(Path("away/R")) == f"dynspec run e.yaml --resume away/R --arm a --arm b {there}"
 
 
 def test_a_run_that_lacks_something_names_its_own_file_wherever_it_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    store = RunStore(tmp_path / "results" / RUN, Redactor({}))
+    store = RunStore.create(Path("results"), RUN, Redactor({}))
+    store.write_json("plan.json", {KEY: COMMAND.typed})
     left = part_left(store, (RunPoint("eagle3", 1, 0, 1),))
     end = Unfinished("", {"baseline": 3, "eagle3": 3}, {"eagle3": 1}, resume=goes_on_with(store))
     told = Finished(

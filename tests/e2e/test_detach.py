@@ -85,7 +85,8 @@ def test_a_detached_run_outlives_its_terminal_is_shown_to_others_and_tells_them_
     assert os.getsid(detached.pid) == detached.pid
     os.kill(detached.pid, signal.SIGHUP)
     os.kill(detached.pid, signal.SIGSTOP)  # it waits until both look at it
-    with place.start(*detached.resume) as first, place.start(*detached.resume) as second:
+    other = (*detached.resume, "--set", "sweep.repeats=9")
+    with place.start(*detached.resume) as first, place.start(*other) as second:
         first.wait_text("guardian")
         second.wait_text("guardian")
         first.send(signal.SIGINT)
@@ -98,6 +99,8 @@ def test_a_detached_run_outlives_its_terminal_is_shown_to_others_and_tells_them_
     outcome = json.loads((detached.folder / "outcome.json").read_text())["outcome"]
     assert shown.code == outcome["exit_code"]
     assert shown.code in MEASURED, shown.text
+    assert shown.err.startswith("dynspec: note: --set is ignored: the run is under way, started without it\n")
+    assert "is ignored" not in closed.err
     assert shown.out == detached.screen.read_text()
     assert "report: " in shown.out
     assert driver_of(detached.folder) is None

@@ -23,7 +23,7 @@ from tests.report.example_runs import ARMS, CARD, points, rate
 from tests.run_folders import write_run
 
 PAIR = ARMS[:2]
-RESUME = "dynspec run EXPERIMENT.yaml --resume RUN"
+RESUME = "dynspec run e.yaml --resume RUN"
 
 
 def end(state: str = "interrupted", *, under_way: str = "", message: str = "", **missing: int) -> RunInfo:
@@ -235,7 +235,7 @@ def test_what_a_run_lacks_is_counted_by_planned_measurements(run):
     found = of(run)
     assert (found.boots, found.missing) == ({"baseline": 2, "eagle3": 2}, {"baseline": 1, "eagle3": 1})
     assert found.partly
-    assert found.resume.startswith("dynspec run EXPERIMENT.yaml --resume ")
+    assert found.resume == f"dynspec run {run.folder}/experiment.lock.yaml --resume {run.folder}"
     ended(run, "interrupted")
     assert of(run) == found
     for state in ("ok", "nothing-to-claim", "regression"):
