@@ -35,7 +35,9 @@ def log_probabilities(logits: list[float], tally: dict[int, int], **sampling: fl
     return [value - whole for value in changed]
 
 
-def answer(sampling: dict[str, float], overlap: bool = True, prefills: tuple[int, ...] = ()) -> dict[str, Any]:
+def answer(
+    sampling: dict[str, float], overlap: bool = True, prefills: tuple[int, ...] = ()
+) -> dict[str, Any]:
     """What a server says whose scheduler processes a result one turn after its launch, or at once without overlap.
 
     `prefills`: a prefill of another request takes the turn before these steps.
