@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
 from orchestrator.analysis import stats
 from orchestrator.analysis.own_switch import STAYS, OwnSwitch
 from orchestrator.analysis.stats import Contrast
-from orchestrator.analysis.verdict import PointVerdict, Side, compare, contrast, higher_is_better
+from orchestrator.analysis.verdict import Comparison, PointVerdict, Side, compare, contrast, higher_is_better
 
 GRID = 32  # steps between two measured points when looking for an edge
 BISECTIONS = 30
@@ -91,44 +92,65 @@ def crossover(
     comparison = compare(metric, arm, moved, shared_boots=shared_boots, floor=floor)
     if not comparison.points:
         return Crossover(arm.name, against.name, metric, "nothing", (), (), (), (), {}, tuple(sorted(asked)))
-    calls = {name: _at(comparison.points, name) for name in ("better", "worse", "inconclusive")}
-    changes = {point.index: point.contrast for point in comparison.points}
-    tested = any(point.contrast.tested for point in comparison.points)
-    off = frozenset() if against_speculates else switch.off_at & changes.keys()
-    gain = _interpolated(metric, comparison.method, arm, moved)
-
-    def cross(low: int, high: int, turns: Turn) -> Crossing:
-        if not tested:
-            return _estimate(metric, low, high, changes)
-        if _same_boots(low, high, arm, against):
-            return _crossing(low, high, turns, gain)
-        return _bracketed(metric, low, high, changes)
-
-    turned = _sure_turns(comparison.points) if tested else _signs_turn(metric, changes)
+    pair = _Pair(metric, arm, moved, comparison)
+    off = frozenset() if against_speculates else switch.off_at & pair.changes.keys()
     # With plain steps on both sides it is no gain or loss of speculation that turns.
-    told = [(low, high, turns) for low, high, turns in turned if not {low, high} <= off]
-    crossings = tuple(cross(*turn) for turn in told if not switch.inside(*turn[:2]))
+    told = [(low, high, turns) for low, high, turns in pair.turns() if not {low, high} <= off]
+    crossings = tuple(pair.cross(*turn) for turn in told if not switch.inside(*turn[:2]))
     across = tuple(
         AcrossSwitch(*turn, seen=switch.seen(*turn[:2])) for turn in told if switch.inside(*turn[:2])
     )
-    uncounted = tuple(sorted(set(asked) - set(changes)))
-    kind = _kind(tested, calls, bool(crossings), mostly=len(changes) > len(uncounted))
-    if kind != "noise" and tested and (across or off):
-        kind = "switches"
+    uncounted = tuple(sorted(set(asked) - set(pair.changes)))
     return Crossover(
         arm.name,
         against.name,
         metric,
-        kind,
+        _kind(
+            pair, bool(crossings), by_itself=bool(across or off), mostly=len(pair.changes) > len(uncounted)
+        ),
         crossings,
-        calls["better"],
-        calls["worse"],
-        calls["inconclusive"],
-        changes,
+        pair.at("better"),
+        pair.at("worse"),
+        pair.at("inconclusive"),
+        pair.changes,
         uncounted,
         across,
         tuple(sorted(off)),
     )
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The two sides, compared at each concurrency (a point's `index` here)."""
+
+    metric: str
+    arm: Side
+    against: Side
+    comparison: Comparison
+
+    @cached_property
+    def changes(self) -> dict[int, Contrast]:
+        return {point.index: point.contrast for point in self.comparison.points}
+
+    @property
+    def tested(self) -> bool:
+        return any(change.tested for change in self.changes.values())
+
+    def at(self, call: str) -> tuple[int, ...]:
+        return tuple(point.index for point in self.comparison.points if point.call == call)
+
+    def turns(self) -> Iterator[tuple[int, int, Turn]]:
+        """Between which two concurrencies the arm turns: surely, or by the estimates alone where nothing is tested."""
+        return _sure_turns(self.comparison.points) if self.tested else _signs_turn(self.metric, self.changes)
+
+    def cross(self, low: int, high: int, turns: Turn) -> Crossing:
+        """Where in between, as finely as the boots tell."""
+        if not self.tested:
+            return _estimate(self.metric, low, high, self.changes)
+        if _same_boots(low, high, self.arm, self.against):
+            gain = _interpolated(self.metric, self.comparison.method, self.arm, self.against)
+            return _crossing(low, high, turns, gain)
+        return _bracketed(self.metric, low, high, self.changes)
 
 
 def by_concurrency(
@@ -148,20 +170,20 @@ def _scaled(values: Mapping[int, Mapping[int, float]], factor: float) -> dict[in
     return {boot: {c: value * factor for c, value in points.items()} for boot, points in values.items()}
 
 
-def _at(points: tuple[PointVerdict, ...], name: str) -> tuple[int, ...]:
-    return tuple(point.index for point in points if point.call == name)
-
-
-def _kind(tested: bool, calls: Mapping[str, tuple[int, ...]], crossed: bool, *, mostly: bool) -> Kind:
-    if not tested:
+def _kind(pair: _Pair, crossed: bool, *, by_itself: bool, mostly: bool) -> Kind:
+    """`by_itself`: not every difference is of speculation. `mostly`: of more than half of the asked concurrencies."""
+    better, worse = pair.at("better"), pair.at("worse")
+    if not pair.tested:
         return "untested"
+    if by_itself and (better or worse):
+        return "switches"
     if crossed:
         return "crosses"
-    if not mostly and (calls["better"] or calls["worse"]):
+    if not mostly and (better or worse):
         return "partly"
-    if calls["better"]:
+    if better:
         return "always"
-    return "never" if calls["worse"] else "noise"
+    return "never" if worse else "noise"
 
 
 Gain = Callable[[float], tuple[float, float | None]]  # concurrency -> (log gain, above 0 is better; p)
