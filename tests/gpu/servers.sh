@@ -8,32 +8,34 @@
 export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false SGLANG_ENABLE_JIT_DEEPGEMM=0
 
 # A copy, since dynspec wants to find the tree as it was unpacked; with times kept, so that bytecode stays valid. One
-# probe at a time: another one beside it would find half a copy.
+# probe at a time makes it, under another name until it is whole, and anew when the patch is another one.
 exec 8>"$home/patched.lock"
 flock 8
-if [ ! -d "$home/patched" ]; then cp -a "$home/site" "$home/patched"; fi
-export PYTHONPATH="$PWD:$home/patched"
-# flashinfer writes the folder that it was loaded from into what it builds, and finds nothing when that folder is another.
-export FLASHINFER_WORKSPACE_BASE="$home/patched"
-"$PYTHON" - "$home/patched/sglang" <<'PY'
+patch=$(cat patches/dynamic_disable/patcher.py patches/dynamic_disable/runtime/dynspec/*.py | cksum)
+if [ "$(cat "$home/patched/.patch" 2>/dev/null || echo none)" != "$patch" ]; then
+    rm -rf "$home/patched" "$home/patched.part"
+    cp -a "$home/site" "$home/patched.part"
+    "$PYTHON" - "$home/patched.part/sglang" <<'PY'
 import sys
 from pathlib import Path
 from orchestrator.patchset import find_patch
 
 package, patch = Path(sys.argv[1]), find_patch("dynamic_disable")
-files = [package / target.path for target in patch.targets]
-if any(patch.marker in file.read_text() for file in files):
-    print("patched already")
-else:
-    texts = [target.edit(file.read_text(), unique=False) for target, file in zip(patch.targets, files, strict=True)]
-    for file, text in zip(files, texts, strict=True):
-        file.write_text(text)
-    for add in patch.adds:
-        (package / add.path).parent.mkdir(parents=True, exist_ok=True)
-        (package / add.path).write_text(add.text)
-    print("patched")
+for target in patch.targets:
+    file = package / target.path
+    file.write_text(target.edit(file.read_text(), unique=False))
+for add in patch.adds:
+    (package / add.path).parent.mkdir(parents=True, exist_ok=True)
+    (package / add.path).write_text(add.text)
 PY
+    echo "$patch" >"$home/patched.part/.patch"
+    mv "$home/patched.part" "$home/patched"
+    echo patched
+fi
 exec 8>&-
+export PYTHONPATH="$PWD:$home/patched"
+# flashinfer writes the folder that it was loaded from into what it builds, and finds nothing when that folder is another.
+export FLASHINFER_WORKSPACE_BASE="$home/patched"
 
 declare -A pid port
 end_servers() {
