@@ -277,3 +277,17 @@ def test_each_id_of_the_tokenizer_is_a_token_of_its_own() -> None:
     assert model["vocab"]["A"] == 16 + ord("A")
     assert byte_tokenizer.token_text(16 + ord("A")) == "A"
     assert byte_tokenizer.token_text(1023) == "w1023"
+
+
+def test_a_tokenizer_that_servers_may_be_reading_is_replaced_whole(tmp_path):
+    place, reader = tmp_path / "tokenizer.json", tmp_path / "reader"
+    place.write_text("as it was")
+    reader.hardlink_to(place)
+    byte_tokenizer.write(tmp_path)
+    assert reader.read_text() == "as it was"
+    assert json.loads(place.read_text())["version"] == "1.0"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "reader",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]

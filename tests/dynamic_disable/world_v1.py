@@ -168,7 +168,9 @@ class World:
             draft_model_runner=SimpleNamespace(tp_group=None),
             model_config=SimpleNamespace(hidden_size=3, spec_hidden_size=3, dtype=torch.float64),
             draft_tp_context=no_context,
-            cuda_graph_runner_for_draft_extend=SimpleNamespace(tokens_per_request=STEPS + 1, backend="extend"),
+            cuda_graph_runner_for_draft_extend=SimpleNamespace(
+                tokens_per_request=STEPS + 1, backend="extend"
+            ),
             draft_extend_attn_backend="extend",
             draft=self._draft,
             verify=self._verify,

@@ -9,6 +9,7 @@ The words are never merged from bytes: encoding a text gives its bytes. Written 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -67,8 +68,15 @@ def write(folder: Path) -> None:
         "model_max_length": 4096,
         "clean_up_tokenization_spaces": False,
     }
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer(), ensure_ascii=False))
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1))
+    _put(folder / "tokenizer.json", json.dumps(tokenizer(), ensure_ascii=False))
+    _put(folder / "tokenizer_config.json", json.dumps(config, indent=1))
+
+
+def _put(path: Path, text: str) -> None:
+    """All of it at once: servers of another probe may be reading the folder."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part.write_text(text)
+    part.replace(path)
 
 
 if __name__ == "__main__":

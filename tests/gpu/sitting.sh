@@ -1,8 +1,9 @@
 #!/bin/bash
 # One command of a sitting on the GPU machine, from the project root: jobs of GPU 0, jobs of GPU 1 beside them, then jobs
 # that want both. Everything goes to $OUT/NAME.tar.gz, results/ included.
-#     OUT=/tmp/out bash tests/gpu/sitting.sh NAME SECONDS "straddle timing" "behaviour small" "tp2 tp2-straddle"
+#     OUT=/tmp/out bash tests/gpu/sitting.sh NAME SECONDS "straddle" "behaviour" "timing tp2 tp2-straddle"
 # It keeps the limit of SECONDS: what is under way then is ended, the node given back, and a later command resumes the run.
+# dynspec is one run a node: beside one of GPU 0, one of GPU 1 wants a node of its own (@), or it ends with exit code 3.
 # JOB:SECOND ends a job earlier. @NODE=BUNDLE among the jobs of GPU 1: those after it run beside.sh with that bundle. On a
 # machine with one GPU the second list follows the first one, on the node itself. README.md has the jobs.
 set -eu
