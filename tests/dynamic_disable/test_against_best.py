@@ -101,7 +101,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
 
 def test_the_bar_of_the_patch_on_the_committed_runs():
     """Mean 0.98, each 0.96: on the boots of both nodes together, and on the second node by itself."""
-    second = EXAMPLES / "h200-timing-pinned-0.5.11"
+    second = EXAMPLES / "h200-timing-again-0.5.11"
     for runs in ([EXAMPLES / "h200-timing-0.5.11", second], [second]):
         *points, whole = against_best("dynamic", ["none", "static"], runs)
         assert [row.concurrency for row in points] == [1, 2, 4, 8, 16, 32, 64]
