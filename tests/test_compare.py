@@ -135,6 +135,31 @@ def test_another_host_is_listed_by_compare_and_blocks_a_gate():
 
 
 @pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ({"gpus": ["GPU-cccccccc-1", "GPU-dddddddd-1"], "boot_id": "2"}, ["GPU UUIDs"]),
+        ({"gpus": ["GPU-cccccccc-1"], "boot_id": None}, ["GPU UUIDs"]),
+        ({"gpus": ["GPU-bbbbbbbb-1", "GPU-aaaaaaaa-1"], "boot_id": "2"}, []),  # booted again
+        ({"gpus": ["GPU-bbbbbbbb-1", "GPU-cccccccc-1"], "boot_id": "2"}, []),  # one was replaced
+        ({"gpus": ["GPU-cccccccc-1"], "boot_id": "1"}, []),  # other GPUs of the same machine
+        ({"gpus": [None, None], "boot_id": "2"}, []),
+        ({"gpus": ["GPU-cccccccc-1"], "boot_id": "2", "host": "blackwell-2"}, ["host"]),
+    ],
+)
+def test_another_machine_of_the_same_name_is_known_by_its_gpus(other, says):
+    def on(gpus, **facts):
+        cards = [{"index": i, "name": "NVIDIA H200", "uuid": uuid} for i, uuid in enumerate(gpus)]
+        made = replace(experiment(), node=Node("blackwell-1", "python3", gpus=(0,)))
+        return setup_of(made, {**FACTS, **facts, "gpus": cards}, run(), simulated=False)
+
+    a, b = on(["GPU-aaaaaaaa-1", "GPU-bbbbbbbb-1"], boot_id="1"), on(**other)
+    for same_place in (True, False):
+        found = differences(a, b, [], same_place=same_place)
+        assert [(item.what, item.blocks) for item in found] == [(what, same_place) for what in says]
+    assert all(item.a == "GPU-aaaaaaaa, GPU-bbbbbbbb" for item in found if item.what == "GPU UUIDs")
+
+
+@pytest.mark.parametrize(
     ("us", "says"),
     [
         ((20.0, 30.0), "1 / 1.50 (the node's processors were slower or shared in the second,"),

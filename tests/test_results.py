@@ -72,7 +72,7 @@ class TestARealRun:
 
     def test_provenance_names_the_gpu_the_tree_and_the_patches(self, example):
         info = run_info(example, begun_experiment(example))
-        assert info.provenance["GPUs"] == "1 x NVIDIA H200 (driver 580.159.04): 0 of the node's 2"
+        assert info.provenance["GPUs"] == "1 x NVIDIA H200 (driver 580.159.04): GPU 0 of the node's 2"
         assert info.provenance["tree"].startswith("sglang 0.5.11")
         assert info.provenance["patches of v2-step"] == "dynamic_disable"
         assert info.workers["v1-step"].startswith("v1: ")

@@ -12,6 +12,7 @@ from orchestrator.analysis.witness import EVENT_CPU, times_slower
 from orchestrator.model.experiment import Experiment, Gpus, Load
 
 ABSENT = "(absent)"
+UUID_CHARS = len("GPU-01234567")
 _BODIES = "request bodies at"
 
 
@@ -19,7 +20,8 @@ _BODIES = "request bodies at"
 class Setup:
     """Label -> value, as text. `work` is what was asked of the server: where it differs, rates are of unequal work.
     `place` is where it ran; `software` what ran. `arms`: arm -> its settings. `sweep`: concurrencies in order.
-    `witness`: "arm concurrency" -> processor time of the load generator an event, s."""
+    `witness`: "arm concurrency" -> processor time of the load generator an event, s. `gpu_uuids`: of all the node's
+    GPUs, empty where they are unknown; `boot_id`: of the node's kernel."""
 
     work: Mapping[str, str]
     place: Mapping[str, str]
@@ -27,6 +29,8 @@ class Setup:
     arms: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     sweep: tuple[int, ...] = ()
     witness: Mapping[str, float] = field(default_factory=dict)
+    gpu_uuids: tuple[str, ...] = ()
+    boot_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,14 @@ def setup_of(
     }
     work = {**work, **_bodies(summary)}
     return Setup(
-        _text(work), _text(place), _text(software), arms, tuple(sweep.concurrency), _witness(summary)
+        _text(work),
+        _text(place),
+        _text(software),
+        arms,
+        tuple(sweep.concurrency),
+        _witness(summary),
+        tuple(str(gpu["uuid"]) for gpu in facts.get("gpus") or [] if gpu.get("uuid")),
+        str(facts.get("boot_id") or ""),
     )
 
 
@@ -123,16 +134,28 @@ def _witness(summary: Mapping[str, Any]) -> dict[str, float]:
 
 
 def differences(a: Setup, b: Setup, arms: Sequence[str], *, same_place: bool) -> tuple[Difference, ...]:
-    """Blocking ones first. `same_place`: a gate compares only runs of one host, its GPUs and its load generator."""
+    """Blocking ones first. `same_place`: a gate compares only runs of one machine, its GPUs and its load generator."""
     found = _differing("", a.work, b.work, blocks=True, common_only=_BODIES)
     found = [replace(item, why=_earlier_points(item.what, a.sweep, b.sweep)) for item in found]
-    found += _differing("", a.place, b.place, blocks=same_place)
+    places = _differing("", a.place, b.place, blocks=same_place) or _other_machine(a, b, blocks=same_place)
+    found += places
     found += _differing("", a.software, b.software, blocks=False)
     for arm in arms:
         found += _differing(f"{arm}: ", a.arms.get(arm, {}), b.arms.get(arm, {}), blocks=False)
-    if a.place == b.place:
+    if not places:
         found += _speed_of_node(a.witness, b.witness)
     return tuple(sorted(found, key=lambda item: not item.blocks))
+
+
+def _other_machine(a: Setup, b: Setup, *, blocks: bool) -> list[Difference]:
+    """Two machines may have one name. Other GPUs of a node that was not started anew are those of the same machine."""
+    known = a.gpu_uuids and b.gpu_uuids
+    if not known or set(a.gpu_uuids) & set(b.gpu_uuids) or (a.boot_id and a.boot_id == b.boot_id):
+        return []
+    mine, theirs = (", ".join(uuid[:UUID_CHARS] for uuid in side.gpu_uuids) for side in (a, b))
+    return [
+        Difference("GPU UUIDs", mine, theirs, blocks, why="no GPU in common: another machine of that name")
+    ]
 
 
 def _speed_of_node(a: Mapping[str, float], b: Mapping[str, float]) -> list[Difference]:

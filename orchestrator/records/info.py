@@ -19,6 +19,7 @@ from orchestrator.records.lockfile import stored_lock
 from orchestrator.records.planned import plan_left
 from orchestrator.records.unfinished import unfinished
 from orchestrator.report.gate_text import gate_lines
+from orchestrator.report.text import listed
 from orchestrator.store import FACTS, OUTCOME, SERVER_INFO, RunStore, from_here, json_object
 
 SIMULATED_KEY = "simulated"  # the stand-in engine says so in /server_info
@@ -130,7 +131,8 @@ def _gpus(facts: Mapping[str, Any], gpus: Gpus) -> str:
     words = ", ".join(f"{count} x {name}" for name, count in counts.items())
     if len(used) == len(there):
         return words
-    return f"{words}: {', '.join(str(gpu.get('index')) for gpu in used)} of the node's {len(there)}"
+    which = f"GPU{'' if len(used) == 1 else 's'} {listed([gpu.get('index') for gpu in used])}"
+    return f"{words}: {which} of the node's {len(there)}"
 
 
 def _no_gpus(facts: Mapping[str, Any]) -> str:
