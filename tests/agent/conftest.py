@@ -183,12 +183,15 @@ class Node:
         """Everything of this test must go; what a test left on purpose is ended by pid."""
         for client in self.clients:
             client.close()
-        for pid in self.processes():
-            try:
+        eventually(lambda: not self._ended(), what="test processes gone")
+
+    def _ended(self) -> list[int]:
+        """Those that were there; again and again, since one that is about to start another is not seen to be two."""
+        found = self.processes()
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        eventually(lambda: not self.processes(), what="test processes gone")
+        return found
 
 
 @pytest.fixture
