@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from orchestrator.report.lost import lost
 from orchestrator.report.shapes import Summary
-from orchestrator.report.text import listed, percent, percent_range, plural
+from orchestrator.report.text import levels, listed, percent, percent_range, plural
 
 
 def _all_count(summary: Summary, verdict: dict[str, Any]) -> bool:
@@ -20,11 +21,36 @@ def verdict_line(summary: Summary, verdict: dict[str, Any]) -> str:
     spread = percent_range(verdict.get("low"), verdict.get("high"))
     size = f"{percent(verdict['change'])} output tokens/s" + (f" ({spread})" if spread else "")
     boots = plural(verdict["n"], "boot" if _all_count(summary, verdict) else "valid boot")
-    over = f"mean over {plural(len(verdict['points_in_headline']), 'point')}, {boots} an arm"
+    over = f"{_mean_over(summary, verdict)}, {boots} an arm"
     if verdict["n"] < 2:
         return f"{head}: {size}, an estimate without a verdict ({over})."
     within = f", so no difference beyond {effect}" if (effect := bounded(verdict)) else ""
     return f"{head}: {verdict['verdict']}, {size}{within}; {over}."
+
+
+def _mean_over(summary: Summary, verdict: dict[str, Any]) -> str:
+    """The means of two comparisons over unlike points do not compare, so what is left out is named."""
+    without = _left_out(summary, verdict)
+    points = plural(len(verdict["points_in_headline"]), "point")
+    return f"mean over {points}{f' (without concurrency {levels(without)})' if without else ''}"
+
+
+def _left_out(summary: Summary, verdict: dict[str, Any]) -> list[int]:
+    """Concurrencies of the sweep that the mean lacks, also in one of several passes."""
+    pair = [summary["arms"][verdict[side]]["points"] for side in ("arm", "against")]
+    wanted: Counter[int] = Counter(summary["asked"])
+    for points in pair:
+        wanted |= Counter(point["concurrency"] for point in points)
+    return sorted(wanted - Counter(verdict["points_in_headline"]))
+
+
+def shorter_lines(summary: Summary) -> list[str]:
+    """Which points a mean lacks, for where a table shows the rest of each comparison."""
+    return [
+        f"{verdict['arm']} against {verdict['against']}: {_mean_over(summary, verdict)}."
+        for verdict in summary["verdicts"]
+        if "change" in verdict and _left_out(summary, verdict)
+    ]
 
 
 def bounded(verdict: dict[str, Any]) -> str:

@@ -388,6 +388,17 @@ def test_an_invalid_point_is_shown_in_parentheses_with_its_reason_and_never_clai
     assert verdict["points_in_headline"] == [1, 2, 5, 10, 30]
 
 
+def test_a_mean_over_fewer_points_than_the_sweep_has_names_those_that_it_lacks():
+    shown = summary(invalid={("eagle3", 1): ("client_bound: x",), ("eagle3", 70): ("client_bound: x",)})
+    lacking = "mean over 4 points (without concurrency 1 and 70)"
+    terminal_words = " ".join(terminal.to_text(shown, INFO).split())
+    for text in (terminal_words, markdown.render(shown, INFO), html.render(shown, INFO)):
+        assert text.count(lacking) == len(
+            [v for v in shown["verdicts"] if "eagle3" in (v["arm"], v["against"])]
+        )
+    assert "mean over 6 points, 3 boots an arm" in terminal_words
+
+
 @pytest.mark.parametrize("boots", [1, 3])
 @pytest.mark.parametrize("width", [80, 140])
 def test_no_line_is_wider_than_the_terminal_and_no_colour_means_no_escape_code(width, boots):

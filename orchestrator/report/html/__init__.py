@@ -10,6 +10,7 @@ from importlib import resources
 
 from orchestrator.model.result import RunInfo
 from orchestrator.report.answer import answer, banners, beyond_verdicts, lead_and_rest, notes
+from orchestrator.report.comparisons import shorter_lines
 from orchestrator.report.html import charts, sections
 from orchestrator.report.html.strips import strips
 from orchestrator.report.html.tags import Child, Markup, el, join
@@ -120,6 +121,6 @@ def _course(info: RunInfo) -> list[Markup]:
 
 
 def _support(summary: Summary, info: RunInfo) -> list[Child]:
-    lines = [*beyond_verdicts(summary, info), *notes(info)]
+    lines = [*shorter_lines(summary), *beyond_verdicts(summary, info), *notes(info)]
     table = sections.comparisons(summary)
     return [table, el("ul", [el("li", line) for line in lines]) if lines else None]
