@@ -5,6 +5,7 @@ A reader who goes away ends a command that only shows something, quietly. A run 
 
 from __future__ import annotations
 
+import codecs
 import errno
 import io
 import os
@@ -15,6 +16,37 @@ from typing import Any
 from orchestrator.errors import OutputLost
 
 _UNREAD = (errno.EPIPE, errno.EIO)  # the pipe's reader, or the terminal, is gone
+# What our own texts have beyond ASCII; anything else, such as a path, is escaped.
+_SPELLED = {
+    "\N{PLUS-MINUS SIGN}": "+-",
+    "\N{HORIZONTAL ELLIPSIS}": "...",
+    "\N{BOX DRAWINGS LIGHT HORIZONTAL}": "-",
+}
+_SPELLED |= {"\N{MIDDLE DOT}": "-", "\N{DEGREE SIGN}": " ", "\N{REPLACEMENT CHARACTER}": "?"}
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    """A codec's error handler: one character at a time, since an escape needs its own error."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    spelled = _SPELLED.get(error.object[error.start])
+    if spelled is not None:
+        return spelled, error.start + 1
+    error.end = error.start + 1
+    escaped, end = codecs.backslashreplace_errors(error)
+    return str(escaped), end
+
+
+codecs.register_error("dynspec.spell", _spell)
+
+
+def draws(character: str) -> bool:
+    """Whether standard output has it."""
+    try:
+        character.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _Descriptor(io.FileIO):
@@ -113,7 +145,7 @@ def _through(raw: io.FileIO, stream: io.TextIOWrapper) -> io.TextIOWrapper:
     return io.TextIOWrapper(
         raw if unbuffered else io.BufferedWriter(raw),
         encoding=stream.encoding,
-        errors="backslashreplace",
+        errors="dynspec.spell",
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )

@@ -223,8 +223,10 @@ def report_path(folder: Path) -> Path | None:
 def show_report(summary: dict[str, Any], info: RunInfo) -> None:
     """The terminal report at the width of this terminal; plain where it draws none, or NO_COLOR is set."""
     from orchestrator.report.terminal import to_text
+    from orchestrator.report.text import PLUS_MINUS
 
     tty = sys.stdout.isatty()
     width = shutil.get_terminal_size((100, 24)).columns if tty else 100
     color = _draws() and not os.environ.get("NO_COLOR")
-    print(to_text(summary, info, width=width, color=color))
+    sign = PLUS_MINUS if output.draws(PLUS_MINUS) else "+-"
+    print(to_text(summary, info, width=width, color=color, plus_minus=sign))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.model.result import FailureCard, RunInfo
 from orchestrator.report.answer import answer, banners, supporting
 from orchestrator.report.shapes import Summary
 from orchestrator.report.tables import THIN_TAIL, Row, Table, build
-from orchestrator.report.text import ABSENT, COMMAND_LAST, clean, sentence
+from orchestrator.report.text import ABSENT, COMMAND_LAST, PLUS_MINUS, clean, sentence
 
 if TYPE_CHECKING:
     from rich.console import OverflowMethod, RenderableType
@@ -43,10 +44,12 @@ def _told(words: str, width: int, style: str = "") -> list[Text]:
     return [_text(found["sentence"], style), _command(f"  {found['command']}", style)]
 
 
-def render(summary: Summary, info: RunInfo, *, width: int = 80) -> list[RenderableType]:
+def render(
+    summary: Summary, info: RunInfo, *, width: int = 80, plus_minus: str = PLUS_MINUS
+) -> list[RenderableType]:
     """What to print, in order: the answer, the table, reasons, support, failures, where the files are."""
 
-    table = build(summary)
+    table = _signed(build(summary), plus_minus)
     parts: list[RenderableType] = [*_told(answer(summary, info), width, style="bold")]
     for words in banners(summary, info):
         parts += _told(words, width, style="yellow")
@@ -66,7 +69,17 @@ def render(summary: Summary, info: RunInfo, *, width: int = 80) -> list[Renderab
     return parts
 
 
-def to_text(summary: Summary, info: RunInfo, *, width: int = 80, color: bool = False) -> str:
+def _signed(table: Table, plus_minus: str) -> Table:
+    """Before columns are laid out: a terminal without the sign takes two characters for it."""
+    if plus_minus == PLUS_MINUS:
+        return table
+    rows = (replace(row, interval=row.interval.replace(PLUS_MINUS, plus_minus)) for row in table.rows)
+    return replace(table, rows=tuple(rows))
+
+
+def to_text(
+    summary: Summary, info: RunInfo, *, width: int = 80, color: bool = False, plus_minus: str = PLUS_MINUS
+) -> str:
     """The same as one string; without colour there is no escape code in it."""
     from io import StringIO
 
@@ -83,7 +96,7 @@ def to_text(summary: Summary, info: RunInfo, *, width: int = 80, color: bool = F
         markup=False,
         emoji=False,
     )
-    for part in render(summary, info, width=width):
+    for part in render(summary, info, width=width, plus_minus=plus_minus):
         console.print(part, soft_wrap=bool(getattr(part, "no_wrap", None)))  # rich drops the text's own wish
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 

@@ -10,6 +10,7 @@ from typing import Any
 from orchestrator.plain_text import clean as clean
 
 ABSENT = "-"
+PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 # A colon inside a word belongs to the command: ci@gpu-1:2222.
 COMMAND_LAST = re.compile(r"(?P<sentence>.*:) (?P<command>dynspec [a-z]+ (?:[^:]|:(?=\S))*)")
 
@@ -50,7 +51,7 @@ def half_width(metric: dict[str, Any] | None) -> str:
     if not metric or metric.get("low") is None or not metric["value"]:
         return ""
     half = (metric["high"] - metric["low"]) / 2 / abs(metric["value"])
-    return f"±{percent(half, signed=False)}"
+    return f"{PLUS_MINUS}{percent(half, signed=False)}"
 
 
 def concurrency(value: float) -> str:

@@ -174,3 +174,25 @@ def test_a_report_has_no_escape_code_where_the_terminal_or_the_person_wants_none
     monkeypatch.setattr("sys.stdout", Terminal())
     show_report(summary(), INFO)
     assert ("\x1b[" in sys.stdout.getvalue()) is drawn
+
+
+def test_a_terminal_that_is_not_utf_8_gets_its_own_signs_in_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr", sys.stderr)  # put back, as prepare wraps it
+    monkeypatch.setattr(output, "_out", [])
+    with (tmp_path / "screen").open("w", encoding="ascii") as screen:
+        monkeypatch.setattr("sys.stdout", screen)
+        output.prepare()
+        show_report(summary(), INFO)
+        print(
+            "cut\N{HORIZONTAL ELLIPSIS} \N{SNOWMAN}\N{SNOWMAN} 40 \N{DEGREE SIGN}C \N{REPLACEMENT CHARACTER}"
+        )
+        sys.stdout.flush()
+    *shown, last = (tmp_path / "screen").read_text(encoding="ascii").splitlines()
+    assert last == r"cut... \u2603\u2603 40  C ?"
+    assert not any("\\" in line for line in shown)
+    rule = next(number for number, line in enumerate(shown) if set(line) == {"-"})
+    rows = [line for line in shown[rule:] if "+-" in line]
+    assert rows
+    assert len({line.index("%") for line in rows}) == 1
