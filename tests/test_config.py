@@ -133,7 +133,8 @@ class TestSet:
         ("word", "says"),
         [
             ("sweep.repeats", "--set sweep.repeats: write key.path=value, such as sweep.repeats=1"),
-            ("=1", "--set ``: write key.path=value, such as sweep.repeats=1"),
+            ("=1", "--set =: write key.path=value, such as sweep.repeats=1"),
+            ("", "--set '': write key.path=value, such as sweep.repeats=1"),
             ("sweep.repeats=", "--set sweep.repeats: has no value; write null to remove the key"),
             ("sweep.repeat=1", "--set sweep.repeat: unknown key; did you mean `repeats`?"),
             (

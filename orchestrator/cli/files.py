@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 
 from orchestrator.config import Checked, load_experiment
 from orchestrator.errors import UsageError
+from orchestrator.plain_file import read_plain
 from orchestrator.plain_text import os_words
 
 if TYPE_CHECKING:
     from orchestrator.patchset import Carried
 
+# What the shell opened for us, such as <(...), has its writer; another pipe would be waited for without end.
+_OPENED, _STDIN = (Path("/dev/fd"), Path("/proc/self/fd")), Path("/dev/stdin")
 _MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -48,7 +51,7 @@ def _text(path: Path) -> str:
     if path.is_dir():
         raise UsageError(f"{path} is a folder, not an experiment file", help=_nearby(path, path))
     try:
-        raw = path.read_bytes()
+        raw = path.read_bytes() if path.parent in _OPENED or path == _STDIN else read_plain(path)
     except FileNotFoundError:
         raise UsageError(f"no file {path}", help=_nearby(path, path.parent)) from None
     except OSError as error:

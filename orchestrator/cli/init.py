@@ -57,7 +57,7 @@ def _head(way: Way, facts: Facts) -> Iterator[str]:
     yield f"# An experiment on {way.node}, written by `dynspec init` after asking the node what it has."
     yield "# Fill in the lines marked <--, then: dynspec validate FILE, dynspec plan FILE, dynspec run FILE."
     yield "# An editor with a YAML language server checks this file while you type, after"
-    yield "#   dynspec schema > dynspec.schema.json"
+    yield "#   dynspec schema -o dynspec.schema.json"
     yield "# yaml-language-server: $schema=dynspec.schema.json"
     yield "schema: 1"
     host = re.sub(r"[^A-Za-z0-9]+", "-", way.node.rpartition("@")[2]).strip("-")

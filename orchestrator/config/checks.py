@@ -118,9 +118,17 @@ def _spelling_faults(arm: Arm) -> Iterator[Fault]:
             yield ("args", used[-1]), f"`{used[0]}` and `{used[-1]}` are the same flag; keep one spelling"
 
 
+def _empty_models(arm: Arm) -> Iterator[Fault]:
+    for flag in ("model-path", "speculative-draft-model-path"):
+        for key in SPELLINGS[flag]:
+            if isinstance(value := arm.args.get(key), str) and not value.strip():
+                yield ("args", key), "is empty; write where it lies on the node, or its name"
+
+
 def _sglang_faults(arm: Arm) -> Iterator[Fault]:
     if setting(arm, "model-path") is None:
         yield ("args", "model-path"), "missing: the model to serve"
+    yield from _empty_models(arm)
     if "port" in arm.args:
         yield (
             ("args", "port"),

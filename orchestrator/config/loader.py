@@ -119,7 +119,9 @@ def _override(root: MapNode, word: str, problems: Problems) -> None:
     where = Where("--set", None)
     keys = path.split(".")
     if not equals or not all(re.fullmatch(r"[A-Za-z0-9_-]+", key) for key in keys):
-        problems.add(where, hide(path) or "``", "write key.path=value, such as sweep.repeats=1")
+        problems.add(
+            where, hide(path) or ("=" if equals else "''"), "write key.path=value, such as sweep.repeats=1"
+        )
         return
     try:
         value = parse_tree(text, where.source, with_lines=False)

@@ -154,6 +154,7 @@ def test_a_node_that_serves_gives_its_model_its_gpus_and_a_free_port() -> None:
     assert (experiment.server.args["tp"], experiment.server.port) == (8, 30001)
     assert experiment.node.host == "ann@gpu01:2222"
     assert made.left == ("arms.eagle3.args.speculative-draft-model-path",)
+    assert "#   dynspec schema -o dynspec.schema.json\n" in made.text
 
 
 @pytest.mark.parametrize("name", ["local", "no", "10.0.0.5", "node:22", 'quo"te'])

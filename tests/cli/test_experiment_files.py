@@ -52,6 +52,13 @@ def test_without_any_experiment_the_way_to_the_first_one_is_named(tmp_path: Path
     assert refusal(files.default_experiment()) == says
 
 
+def test_a_pipe_or_a_device_in_the_place_of_an_experiment_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "device").symlink_to("/dev/null")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("device", "pipe"):
+        assert "can't be read: a pipe or a device, not a file" in refusal(tmp_path / name)
+
+
 def test_line_ends_of_another_system_are_the_same_experiment(tmp_path: Path) -> None:
     (tmp_path / "dos.yaml").write_bytes(DEMO.read_bytes().replace(b"\n", b"\r\n"))
     assert files.load(tmp_path / "dos.yaml") == files.load(DEMO)
