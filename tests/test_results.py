@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,26 @@ class TestFailures:
 
     def test_a_boot_that_was_up_when_a_signal_came_is_none(self, tmp_path):
         assert failed_boots(self.crashed(tmp_path), failed=False) == ()
+
+    def test_a_boot_that_was_up_when_the_connection_was_lost_is_none(self, tmp_path):
+        lost = {"text": "the connection to the node was lost: gpu-1: gone"}
+        store = self.crashed(tmp_path, ("point", {"index": 1, "concurrency": 4}), ("connection_lost", lost))
+        assert failed_boots(store, failed=True) == ()
+
+    def test_a_run_that_left_its_node_dirty_says_why_it_ended(self, tmp_path):
+        store = self.crashed(tmp_path, ("failed", {"text": "the connection to the node was lost"}))
+        dirty = replace(OUTCOME, state="dirty", message="the node could not be given back")
+        assert (
+            run_info(store, begun_experiment(store), dirty).message == "the connection to the node was lost"
+        )
+        store.event("planned", {})
+        assert run_info(store, begun_experiment(store), dirty).message == ""
+
+    def test_a_boot_without_a_log_or_a_reason_leads_to_the_logs_of_its_own_run(self, tmp_path):
+        store = write_run(tmp_path, "r1", boots=1)
+        store.event("started", {"arm": "eagle3", "boot": 2})
+        (card,) = run_info(store, begun_experiment(store), OUTCOME).failures
+        assert card.fix.endswith("dynspec logs r1")
 
     def test_a_boot_that_a_resumed_run_brought_to_its_end_is_none(self, tmp_path):
         store = self.crashed(tmp_path, ("boot_failed", {}), ("started", {}), ("stopped", {}))

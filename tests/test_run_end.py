@@ -15,6 +15,7 @@ import pytest
 from orchestrator.cli.screen import Lines
 from orchestrator.config import load_experiment
 from orchestrator.errors import (
+    ConnectionLost,
     DoesNotFit,
     DynspecError,
     EndedElsewhere,
@@ -35,6 +36,10 @@ from orchestrator.runner.finish import Ending, verdict
 from orchestrator.runner.give_back import give_back
 from orchestrator.runner.guarding import Taking, explain_end
 from orchestrator.runner.loop import Loop
+from orchestrator.runner.options import RunOptions
+from orchestrator.runner.resume import Resumed
+from orchestrator.runner.runlock import RunLock
+from orchestrator.runner.session import Session
 from orchestrator.runner.signals import WATCHED, SignalGate, watching_signals
 from orchestrator.store import OUTCOME, RunStore
 from tests.plan_cases import experiment, facts, plan_of
@@ -101,6 +106,17 @@ def test_what_must_not_be_cut_in_two_ends_before_the_signal_is_raised() -> None:
     with watching_signals() as gate, pytest.raises(Interrupted):
         deed(gate)
     assert done == ["whole"]
+
+
+def test_the_first_signal_while_the_node_is_taken_does_not_speak_of_giving_it_back_still(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with watching_signals() as gate:
+        with pytest.raises(Interrupted), gate.held():
+            _send(signal.SIGINT)
+        assert capfd.readouterr().err == "dynspec: waiting for the node's answer; then it is given back\n"
+        _send(signal.SIGINT)
+    assert capfd.readouterr().err == "dynspec: still giving the node back; please wait\n"
 
 
 def test_once_the_giving_back_has_begun_nothing_is_raised() -> None:
@@ -316,6 +332,50 @@ def test_a_run_whose_node_was_taken_away_says_who_did_it_and_not_what_it_looked_
     error = RemoteError("the guardian of run r ended during start", code="lost")
     told = explain_end(error, Channel(*events))  # type: ignore[arg-type]
     assert words in told.message
+
+
+class Guarded:
+    """A node that a run has taken, and tells whose folders were removed there."""
+
+    asked = True
+
+    def __init__(self) -> None:
+        self.cleaned: list[str] = []
+
+    def clean(self, *, run_id: str, workdir: str) -> None:
+        self.cleaned.append(run_id)
+
+
+@pytest.mark.parametrize(("is_resumed", "clean"), [(False, True), (True, True), (False, False)])
+def test_a_run_that_ended_before_it_had_a_run_folder_leaves_no_folder_on_a_clean_node(
+    is_resumed: bool, clean: bool, tmp_path: Path
+) -> None:
+    node = Guarded()
+    began = RunStore.create(tmp_path, "20260101-000000-end-0001", Redactor({}))
+    session = Session(
+        load_experiment(EXPERIMENT, name="end.yaml").experiment,
+        (),
+        RunOptions(),
+        tmp_path,
+        {},
+        "",
+        Redactor({}),
+        Events((), Redactor({})),
+        SignalGate(),
+        Resumed(began.run_id, began if is_resumed else None),  # logs of its first part may be there
+        RunLock(detached=False, arms=()),
+        node=node,  # type: ignore[arg-type]
+        taking=node,  # type: ignore[arg-type]
+    )
+    session._collect(clean=clean)
+    assert node.cleaned == ([began.run_id] if clean and not is_resumed else [])
+
+
+def test_a_lost_connection_is_called_one_beside_what_the_channel_saw() -> None:
+    told = explain_end(ConnectionLost("gpu: the agent's channel ended", details=("x",)), None)
+    assert isinstance(told, ConnectionLost)
+    assert told.message == "the connection to the node was lost: gpu: the agent's channel ended"
+    assert told.details == ("x",)
 
 
 class Gone:

@@ -72,12 +72,13 @@ def failure_card(
     signal: int | None = None,
     reason: str = "",
     replay: str = "",
+    run_id: str = "RUN",
     patched: bool | None = None,
 ) -> FailureCard:
     """Classify a server's end. `log` is its text or lines, the end at least; an empty log is a case like others.
 
-    `reason`: what the run saw; it speaks where neither the log nor the exit does. `patched`: whether the arm has
-    patches; None where that is not known.
+    `reason`: what the run saw; it speaks where neither the log nor the exit does. `run_id`: for commands that a person
+    types. `patched`: whether the arm has patches; None where that is not known.
     """
     lines = _parse(log.splitlines() if isinstance(log, str) else log)
     hit = None if VANISHED in reason else _first_error(lines)
@@ -86,7 +87,7 @@ def failure_card(
             _from_full_disk(reason)
             or _from_patience(reason)
             or _from_exit(exit_code, signal)
-            or _from_reason(reason, bool(lines))
+            or _from_reason(reason, bool(lines), run_id)
         )
         rank, number, excerpt = "", 0, lines[-EXCERPT_LINES:]
     else:
@@ -235,7 +236,7 @@ def _from_patience(reason: str) -> tuple[str, str, str, str] | None:
     )
 
 
-def _from_reason(reason: str, has_log: bool) -> tuple[str, str, str, str]:
+def _from_reason(reason: str, has_log: bool, run_id: str) -> tuple[str, str, str, str]:
     """The server lived, and said nothing of an error."""
     if VANISHED in reason:
         return (
@@ -252,7 +253,7 @@ def _from_reason(reason: str, has_log: bool) -> tuple[str, str, str, str]:
         "unknown",
         _cut(title),
         "unknown: no server.log was kept",
-        "look at what the run saw: dynspec logs RUN",
+        f"look at what the run saw: dynspec logs {run_id}",
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -77,7 +76,6 @@ def run_node(*, keep: bool) -> int:
         with suppress(Interrupted):
             print(running.notice)
             print("\n".join(how_to_use(running.node, experiment)), flush=True)
-            while True:
-                signal.pause()
+            running.node.wait()
     print(kept(running.node) if keep else "the node has ended, and its files are gone")
     return 0

@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -151,6 +152,15 @@ class DemoNode:
         self.port = self._read_port(self._server)
         self._write_client_files(keys["host"].export_public_key().decode())
 
+    def wait(self) -> None:
+        """Until the SSH server ends by itself, as it never should. Raises DynspecError with its last words."""
+        assert self._server is not None
+        code = self._server.wait()
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        raise DynspecError(
+            f"the embedded SSH server has ended ({how}), and the node with it", details=self._last_words()
+        )
+
     def close(self) -> None:
         """End every process of the node and remove its folder. Raises DynspecError if one does not go."""
         if self._server is not None and self._server.stdin is not None:
@@ -211,9 +221,11 @@ class DemoNode:
         assert server.stdout is not None
         line = server.stdout.readline()
         if not line.startswith("READY "):
-            complaint = (self.root / "sshserver.log").read_text(errors="replace").strip().splitlines()
-            raise DynspecError("the embedded SSH server did not start", details=tuple(complaint[-5:]))
+            raise DynspecError("the embedded SSH server did not start", details=self._last_words())
         return int(line.split()[1])
+
+    def _last_words(self) -> tuple[str, ...]:
+        return tuple((self.root / "sshserver.log").read_text(errors="replace").strip().splitlines()[-5:])
 
     def _write_client_files(self, host_key: str) -> None:
         kind, blob = host_key.split()[:2]

@@ -71,7 +71,7 @@ class FailedBoot:
 def failed_boots(store: RunStore, *, failed: bool) -> tuple[FailedBoot, ...]:
     """`failed`: the run ended in a failure, so the boot that was up then is one of them.
 
-    A boot that a resumed run brought to its end is none.
+    A boot that a resumed run brought to its end is none, nor is one that was up when the connection was lost.
     """
     found: dict[tuple[str, int], FailedBoot] = {}
     up: FailedBoot | None = None
@@ -89,7 +89,7 @@ def failed_boots(store: RunStore, *, failed: bool) -> tuple[FailedBoot, ...]:
             ended = FailedBoot(up.arm, up.boot, up.concurrency, *seen)
             found[up.arm, up.boot] = ended
             up = None
-        elif kind == "stopped":
+        elif kind in ("stopped", "connection_lost"):
             up = None
     if up is not None and failed:
         found[up.arm, up.boot] = up
@@ -114,6 +114,7 @@ def failure_cards(store: RunStore, *, failed: bool) -> tuple[FailureCard, ...]:
                     signal=boot.signal,
                     reason=boot.reason,
                     replay=replay_command(experiment, boot.arm, boot.concurrency),
+                    run_id=store.run_id,
                     patched=bool(patches[boot.arm]) if boot.arm in patches else None,
                 )
             )

@@ -46,7 +46,7 @@ def run_info(
         started_utc=str(first.get("t", "")),
         ended_utc=ended.ended_utc if ended else "",
         state=ended.state if ended else "",
-        message=ended.message if ended else "",
+        message=_why(store, ended) if ended else "",
         simulated=is_simulated(store),
         load_from=experiment.sweep.load_from,
         load=experiment.sweep.load.kind,
@@ -62,6 +62,17 @@ def run_info(
         damage=damage(store, ended=outcome is not None),
         unfinished=unfinished(store, ended),
     )
+
+
+def _why(store: RunStore, ended: Outcome) -> str:
+    """What ended the run. The outcome of one that left its node dirty tells of the node; an event tells of the run."""
+    if ended.state != "dirty":
+        return ended.message
+    why = ""
+    for event in events_of(store):
+        if event["event"] in ("planned", "failed"):  # an earlier part of a resumed run failed for itself
+            why = str(event.get("text", ""))
+    return why
 
 
 def is_simulated(store: RunStore) -> bool:

@@ -91,7 +91,7 @@ def _yet(info: RunInfo) -> str:
 def _rest(summary: Summary, info: RunInfo) -> str:
     """Why it failed, what is missing, what to do."""
     end = info.unfinished or Unfinished()
-    why = info.message.partition("\n")[0].rstrip(". ") if info.state in ("failed", "refused") else ""
+    why = info.message.partition("\n")[0].rstrip(". ") if info.state in ("failed", "dirty", "refused") else ""
     return "; ".join(part for part in (why, _missing(summary, end), _advice(info, end)) if part)
 
 

@@ -64,10 +64,7 @@ class Collecting:
         if not whole:
             self._warn(f"logs stay on the node under {self._folder}")
             return
-        try:
-            self.node.clean(run_id=self.store.run_id, workdir=self.experiment.node.workdir)
-        except DynspecError as error:
-            self._warn(f"{self._folder} could not be removed on the node: {error.message}")
+        remove_folders(self.node, self.store.run_id, self.experiment.node.workdir, self.events)
 
     @property
     def _folder(self) -> str:
@@ -146,6 +143,15 @@ class Collecting:
 
     def _warn(self, text: str) -> None:
         self.events.emit("warning", text=text)
+
+
+def remove_folders(node: Node, run_id: str, workdir: str, events: Events) -> None:
+    """What a run that gave the node back still has there: journal, logs and work folder. A failure is said."""
+    try:
+        node.clean(run_id=run_id, workdir=workdir)
+    except DynspecError as error:
+        text = f"{workdir}/{run_id} could not be removed on the node: {error.message}"
+        events.emit("warning", text=text)
 
 
 def collected_files(store: RunStore) -> frozenset[str]:

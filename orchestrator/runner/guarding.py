@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sized
 
 from orchestrator.errors import (
+    ConnectionLost,
     DoesNotFit,
     DynspecError,
     EndedElsewhere,
@@ -163,6 +164,10 @@ def explain_end(error: DynspecError, node: Node | None) -> DynspecError:
                 "somebody or the kernel ended it: dmesg on the node names it if memory had run out",
                 "what it had started and changed is stopped and put back from its journal, over a new connection",
             ),
+        )
+    if isinstance(error, ConnectionLost):
+        return ConnectionLost(
+            f"the connection to the node was lost: {error.message}", details=error.details, help=error.help
         )
     return error
 

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Checked
-from orchestrator.errors import DynspecError, EndedElsewhere, Interrupted, NodeDirty, OutputLost, PhaseFailed
+from orchestrator.errors import (
+    ConnectionLost,
+    DynspecError,
+    EndedElsewhere,
+    Interrupted,
+    NodeDirty,
+    OutputLost,
+    PhaseFailed,
+)
 from orchestrator.load.prompts import digest_of
 from orchestrator.model.experiment import Experiment
 from orchestrator.model.plan import RunPoint
@@ -22,7 +30,7 @@ from orchestrator.records.served import stored_plan
 from orchestrator.records.typed import KEY as TYPED_KEY
 from orchestrator.redact import Redactor
 from orchestrator.remote.node import Node
-from orchestrator.runner.collect import Collecting
+from orchestrator.runner.collect import Collecting, remove_folders
 from orchestrator.runner.events import Events, Listener
 from orchestrator.runner.finish import Ending
 from orchestrator.runner.finish import Finished as Finished
@@ -127,8 +135,10 @@ class Session:
         except Exception as unforeseen:  # noqa: BLE001  raised again when the node is clean
             bug = unforeseen
         self.events.forgive()
+        if isinstance(error, ConnectionLost):
+            self.events.emit("connection_lost", text=error.message)  # no boot that was up is blamed for it
         error = self._give_back(error, signum, bug)
-        self._collect()
+        self._collect(clean=not isinstance(error, NodeDirty))
         if self.node is not None:
             self.node.close()
         if error is not None:
@@ -265,9 +275,13 @@ class Session:
         self.node = given.node
         return error
 
-    def _collect(self) -> None:
-        """Logs come over after the node is clean. Losing them is said, and changes no result."""
-        if self.store is None or self.node is None or self.taking is None or not self.taking.asked:
+    def _collect(self, *, clean: bool) -> None:
+        """Logs come over after the node is `clean`. Losing them is said, and changes no result."""
+        if self.node is None or self.taking is None or not self.taking.asked:
+            return
+        if self.store is None:
+            if clean and self.start.store is None:  # an earlier part of a resumed run may have logs there
+                remove_folders(self.node, self.start.run_id, self.experiment.node.workdir, self.events)
             return
         self.events.phase("collect", "server logs and GPU samples")
         before = self.gate.repeats if self.gate.first else -1

@@ -18,6 +18,7 @@ from orchestrator.errors import Interrupted
 
 WATCHED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _REPLY = b"dynspec: still giving the node back; please wait\n"
+_HELD_REPLY = b"dynspec: waiting for the node's answer; then it is given back\n"
 
 
 class SignalGate:
@@ -27,16 +28,17 @@ class SignalGate:
         self.first: int | None = None
         self.repeats = 0
         self._raises = True
+        self._reply = _REPLY
 
     def handle(self, signum: int, _frame: FrameType | None) -> None:
         if self.first is not None:
             self.repeats += 1
-            _say(_REPLY)
+            _say(self._reply)
             return
         self.first = signum
         if self._raises:
             raise Interrupted(signum)
-        _say(_REPLY)
+        _say(self._reply)
 
     def disarm(self) -> None:
         """From now on signals are remembered, never raised: the unwind has begun."""
@@ -45,11 +47,11 @@ class SignalGate:
     @contextmanager
     def held(self) -> Iterator[None]:
         """For what must not be cut in two: a signal that comes inside is raised when it is over."""
-        self._raises = False
+        self._raises, self._reply = False, _HELD_REPLY
         try:
             yield
         finally:
-            self._raises = True
+            self._raises, self._reply = True, _REPLY
         if self.first is not None:
             raise Interrupted(self.first)
 

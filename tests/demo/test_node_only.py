@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator.config import load_experiment
 from orchestrator.demo.node import DemoNode, NodeOptions
-from orchestrator.errors import UsageError
+from orchestrator.errors import DynspecError, UsageError
 from tests.cli.command import COMMAND, ROOT
 
 
@@ -27,6 +27,21 @@ def test_without_its_ssh_server_nothing_is_built_and_no_index_is_asked_for_dynsp
     with pytest.raises(UsageError) as refused, node:
         pass
     assert refused.value.help.startswith("pip install asyncssh, or dynspec's wheel file")
+    assert not node.root.exists()
+
+
+def test_a_node_whose_ssh_server_was_killed_says_so_with_its_last_words() -> None:
+    node = DemoNode(NodeOptions())
+    log = node.root / "sshserver.log"
+    node._server = subprocess.Popen(
+        ["/bin/sh", "-c", f"echo out of memory > {log}; kill -9 $$"], stdin=subprocess.PIPE, text=True
+    )
+    try:
+        with pytest.raises(DynspecError, match=r"the embedded SSH server has ended \(SIGKILL\)") as ended:
+            node.wait()
+    finally:
+        node.close()
+    assert ended.value.details == ("out of memory",)
     assert not node.root.exists()
 
 

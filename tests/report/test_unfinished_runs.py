@@ -165,6 +165,14 @@ def test_a_claim_stands_and_the_missing_boots_are_told_beside_it(info, beside):
         assert beside in text
 
 
+@pytest.mark.parametrize("state", ["failed", "dirty"])
+def test_a_run_without_a_failed_arm_says_why_it_ended(state):
+    info = replace(end(state, message="the connection to the node was lost: gone\nmore", eagle3=3))
+    said = answer(measured(lambda p: p.arm == "baseline"), info)
+    assert "the connection to the node was lost: gone" in said
+    assert "more" not in said
+
+
 def test_an_arm_that_failed_is_still_the_answer():
     shown = measured(lambda p: p.arm == "baseline")
     info = replace(end("failed", message="it died", eagle3=3), failures=(CARD,))
