@@ -264,6 +264,18 @@ def test_the_folder_of_an_arm_that_is_gone_is_named_and_its_loss_is_the_answer(r
     assert texts[0].startswith("No verdict, the records of baseline are lost: ")
 
 
+@pytest.mark.parametrize("told", [True, False], ids=["told", "untold"])
+def test_a_file_in_the_place_of_a_boots_folder_is_named(run, told):
+    if told:
+        measured_as_told(run)
+    shutil.rmtree(run.folder / BOOT)
+    (run.folder / BOOT).touch()
+    (run.folder / "arms/eagle3/boot-1.tar").touch()  # somebody's own
+    count = "3 measurements are left out, and " if told else ""
+    logs = "the server logs and samples of its boots are unknown"
+    assert damage(run, ended=True) == (f"{BOOT} is no folder: {count}{logs}",)
+
+
 def test_a_report_of_a_run_without_any_record_left_is_refused_and_replaces_nothing(run):
     measured_as_told(run)
     reports(run)

@@ -150,6 +150,15 @@ def test_after_a_torn_last_line_the_next_event_stands_on_a_line_of_its_own(run: 
     assert json.loads(path.read_text().splitlines()[-1])["text"] == "next"
 
 
+def test_a_file_in_the_place_of_a_boots_folder_is_refused_before_a_server_is_started(run: RunStore) -> None:
+    folder = run.folder / "arms/eagle3/boot-1"
+    folder.rename(run.folder / "elsewhere")
+    folder.touch()
+    with pytest.raises(UsageError, match="arms/eagle3/boot-1 is no folder") as refused:
+        _gone_on_with(run)
+    assert "move it away" in str(refused.value.help)
+
+
 def test_a_run_without_its_experiment_is_refused_by_the_files_name(run: RunStore) -> None:
     begun = begun_experiment(run)
     (run.folder / "experiment.lock.yaml").unlink()

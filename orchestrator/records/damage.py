@@ -78,7 +78,7 @@ def _all(store: RunStore) -> Iterator[tuple[str, str, str]]:
         yield GATE, fault, "it is unknown what the gate said"
     yield from missing(store)
     storing = _storing(store) if cut_short else set()
-    for boot in sorted(store.folder.glob("arms/*/boot-*")):
+    for boot in filter(Path.is_dir, sorted(store.folder.glob("arms/*/boot-*"))):
         yield from ((_shown(store, path), fault, loss) for path, fault, loss in _of_boot(boot, storing))
 
 

@@ -30,7 +30,20 @@ def missing(store: RunStore) -> Iterator[tuple[str, str, str]]:
         elif gone not in told:
             told.add(gone)
             lost = sum(len(own) for folder, own in written.items() if folder.is_relative_to(gone))
-            yield gone.as_posix(), "is missing", _loss(lost)
+            fault = "is no folder" if store.folder.joinpath(gone).exists() else "is missing"
+            yield gone.as_posix(), fault, _loss(lost)
+    yield from (
+        (name, "is no folder", _loss(0))
+        for path in no_folders(store)
+        if Path(name := path.relative_to(store.folder).as_posix()) not in told
+    )
+
+
+def no_folders(store: RunStore) -> list[Path]:
+    """What stands where the folder of an arm or a boot belongs, and is none."""
+    arms = store.folder / "arms"
+    boots = (path for path in arms.glob("*/boot-*") if path.name.removeprefix("boot-").isdigit())
+    return [path for path in sorted((arms, *boots)) if path.exists() and not path.is_dir()]
 
 
 def measured_and_gone(store: RunStore) -> int:

@@ -14,6 +14,7 @@ from orchestrator.plan import Done
 from orchestrator.records.begun import begun_experiment, goes_on_with
 from orchestrator.records.kept import Kept, look
 from orchestrator.records.lockfile import joined, stored_lock
+from orchestrator.records.missing import no_folders
 from orchestrator.records.naming import run_word
 from orchestrator.records.parts import arms_to_go_on_with, left_points, left_words, not_begun
 from orchestrator.records.sameness import changes, experiment_changes
@@ -87,6 +88,7 @@ def resume(options: RunOptions, experiment: Experiment, redact: Redactor, lock: 
     store = RunStore.open(options.results, options.resume, redact)
     require_writable(store.folder, "make it writable, or copy it and resume the copy by its path")
     lock.take(store.folder)
+    _require_folders(store)
     begun = begun_experiment(store)
     if is_tune(begun.arms):
         raise UsageError(
@@ -103,6 +105,15 @@ def resume(options: RunOptions, experiment: Experiment, redact: Redactor, lock: 
     arms = arms_to_go_on_with(store, experiment, options.arms)
     left = left_points(store, experiment, arms, kept.done)
     return Resumed(store.run_id, store, kept, stored_lock(store), arms, left)
+
+
+def _require_folders(store: RunStore) -> None:
+    """What a boot leaves could not be stored, which is better known before a server is started."""
+    if found := no_folders(store):
+        raise UsageError(
+            f"the run folder is damaged: {listed([str(from_here(path)) for path in found])} is no folder",
+            help="move it away, then go on: what was in it is measured again",
+        )
 
 
 def _without(store: RunStore, arms: tuple[str, ...], *, finished: bool) -> UsageError:
