@@ -109,6 +109,8 @@ class Unfinished:
     missing: dict[str, int] = field(default_factory=dict)
     partly: bool = False  # some of the missing ones have measurements
     resume: str = ""  # the command that goes on with it
+    planned: bool = True  # False: it is unknown what was planned, so nothing is known to be missing
+    untold: bool = False  # its outcome is lost: it may have come to its end
 
 
 @dataclass(frozen=True)

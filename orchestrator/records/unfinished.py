@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.model.result import ENDED, Outcome, Unfinished
@@ -16,11 +17,15 @@ _ANY = -1  # position in the sweep, of a plan that names boots alone
 
 
 def unfinished(store: RunStore, ended: Outcome | None) -> Unfinished | None:
-    """`ended`: how the run ended, where that is known. None for a run that came to its end, or whose end is lost."""
+    """`ended`: how the run ended, where that is known. None for a run that came to its end.
+
+    One whose end is lost is taken for unfinished where it lacks something, or may.
+    """
     if ended is not None:
         return None if ended.state in ENDED else _lacking(store, "")
     if store.finished or outcome_lost(store):
-        return None
+        found = replace(_lacking(store, ""), untold=True)
+        return found if found.missing or not found.planned else None
     return _lacking(store, under_way(store))
 
 
@@ -46,7 +51,8 @@ def outcome_lost(store: RunStore) -> bool:
 def _lacking(store: RunStore, driver: str) -> Unfinished:
     measured = {(point.arm, point.boot, point.index) for point in store.points()}
     begun = {(arm, boot) for arm, boot, _ in measured}
-    planned = _planned(plan_left(store))
+    plan = plan_left(store)
+    planned = _planned(plan)
     missing = {
         (arm, boot)
         for arm, boot, index in planned
@@ -60,6 +66,7 @@ def _lacking(store: RunStore, driver: str) -> Unfinished:
         {arm: lacked[arm] for arm in sorted(lacked)},
         bool(missing & begun),
         goes_on_with(store),
+        planned=bool(plan),
     )
 
 

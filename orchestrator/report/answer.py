@@ -208,7 +208,7 @@ def _without_crossover(summary: Summary, info: RunInfo) -> tuple[str, str]:
     if speculating and parts["baseline"] is not None and gone is not None:
         left = "no point is left that is valid both with and without speculation"
         return f"No verdict, {gone.cause}", f"{gone.count}; {gone.advice}; {left}"
-    why = "no point is valid both with and without it; the reasons are below"
+    why = "no point was measured both with and without it"
     if not speculating:
         why = "no arm of this run speculates"
     elif parts["baseline"] is None:

@@ -31,7 +31,7 @@ def unmeasured(summary: Summary, info: RunInfo) -> Parts | None:
 
 def without_pair(summary: Summary, info: RunInfo) -> Parts | None:
     """Where both sides were measured, not at the same points, and more was to come."""
-    if info.unfinished is None or not info.unfinished.missing or summary["roles"]["baseline"] is None:
+    if info.unfinished is None or not _lacks(info.unfinished) or summary["roles"]["baseline"] is None:
         return None
     gone = lost(summary, needed(summary))
     why = f"; {gone.count}, as {gone.cause}" if gone else ""
@@ -58,12 +58,15 @@ def beside(summary: Summary, info: RunInfo) -> str:
     end = info.unfinished
     if end is None:
         return ""
-    head = {"": "NOT AT ITS END"}.get(info.state, _ENDS.get(info.state, info.state).upper())
+    unended = "NO OUTCOME" if end.untold else "NOT AT ITS END"
+    head = _ENDS.get(info.state, info.state).upper() or unended
     if end.under_way:
         head = f"UNDER WAY ({end.under_way})"
     told = f"what is said here is of what was measured{_yet(info)}"
     if not _measured(summary):
         told = f"nothing was measured{_yet(info)}"
+    elif not end.planned:
+        told += ", and it is unknown what was planned"
     elif not end.missing:
         told = "all that was planned is measured"
     return sentence(f"{head}: {'; '.join(filter(None, (told, _rest(summary, info))))}")
@@ -80,6 +83,8 @@ def needed(summary: Summary) -> list[str]:
 def _lead(info: RunInfo) -> str:
     if info.unfinished is not None and info.unfinished.under_way:
         return f"The run is under way ({info.unfinished.under_way})"
+    if info.unfinished is not None and info.unfinished.untold:
+        return "It is unknown how the run ended"
     ended = _ENDS.get(info.state)
     return ended.capitalize() if ended else "The run did not come to its end"
 
@@ -120,4 +125,9 @@ def _advice(info: RunInfo, end: Unfinished) -> str:
         return ""
     if info.state == "dirty":
         return f"the node is not as it was: put it back first: {info.restore}"
-    return f"go on with: {end.resume}" if end.resume and end.missing else ""
+    return f"go on with: {end.resume}" if end.resume and _lacks(end) else ""
+
+
+def _lacks(end: Unfinished) -> bool:
+    """Something is missing, or may be."""
+    return bool(end.missing) or not end.planned

@@ -16,8 +16,9 @@ from orchestrator.records.damage import damage
 from orchestrator.records.driver import Driver, driver_of
 from orchestrator.records.gating import cut_short, require_finished
 from orchestrator.records.info import run_info
+from orchestrator.records.summary import make_summary
 from orchestrator.report import html, markdown, terminal
-from orchestrator.report.answer import answer
+from orchestrator.report.answer import answer, banners
 from orchestrator.runner.runlock import FILE_NAME, RunLock
 from tests.report.example_runs import ARMS, CARD, points, rate
 from tests.run_folders import write_run
@@ -278,6 +279,28 @@ def test_an_outcome_that_the_run_told_of_is_lost_where_it_is_not_there(run):
         assert damage(run) == ()  # it is about to be written
     run.event("planned", {})
     assert damage(run) == ()  # gone on with, and cut short again
+
+
+@pytest.mark.parametrize("outcome", [None, "{}", "junk"])
+def test_a_run_whose_outcome_is_lost_tells_what_it_lacks_all_the_same(run, outcome):
+    without(run, "baseline/boot-1")
+    without(run, "baseline/boot-2")
+    run.event("outcome", {"state": "interrupted"})
+    if outcome is not None:
+        (run.folder / "outcome.json").write_text(outcome)
+    began = begun_experiment(run)
+    info = run_info(run, began)
+    says = "It is unknown how the run ended, baseline was not measured: 2 of 2 boots of baseline are missing; go on"
+    assert answer(make_summary(run, began), info).startswith(says)
+
+
+@pytest.mark.parametrize("plan", [None, b"{}", b"\xff\x00"])
+def test_nothing_is_called_complete_where_it_is_unknown_what_was_planned(run, plan):
+    ended(run, "interrupted")
+    (run.folder / "plan.json").unlink() if plan is None else (run.folder / "plan.json").write_bytes(plan)
+    info = run_info(run, begun_experiment(run))
+    told = "INTERRUPTED: what is said here is of what was measured, and it is unknown what was planned; go on with: "
+    assert banners(make_summary(run, begun_experiment(run)), info)[0].startswith(told)
 
 
 def test_a_run_under_way_is_named_by_its_controller_and_never_resumed(run):
