@@ -1,5 +1,6 @@
 """A run folder that was damaged after the run is never read as a good one."""
 
+import gzip
 import json
 import os
 import shutil
@@ -262,6 +263,42 @@ def test_the_folder_of_an_arm_that_is_gone_is_named_and_its_loss_is_the_answer(r
     ]
     assert "arms/baseline is missing: 9 measurements are left out" in texts[0]
     assert texts[0].startswith("No verdict, the records of baseline are lost: ")
+
+
+def collected(run, *names):
+    for name in names:
+        path = run.folder / BOOT / name
+        path.write_text(f"{name}\n" * 9)
+        run.event("collected", {"file": f"{BOOT}/{name}", "bytes": path.stat().st_size})
+
+
+def test_logs_and_samples_that_came_over_and_are_gone_are_named(run):
+    collected(run, "server.log", "gpu.csv")
+    log, samples = (run.folder / BOOT / name for name in ("server.log", "gpu.csv"))
+    (run.folder / BOOT / "server.log.gz").write_bytes(gzip.compress(log.read_bytes()))
+    log.unlink()
+    assert damage(run, ended=True) == ()  # packed
+    (run.folder / BOOT / "server.log.gz").unlink()
+    samples.write_text("gpu")
+    assert [line.split(": ")[0] for line in damage(run, ended=True)] == [
+        f"{BOOT}/gpu.csv is cut short",
+        f"{BOOT}/server.log is missing",
+    ]
+    samples.unlink()
+    assert [line.split(",")[0] for line in damage(run, ended=True)] == [
+        f"{BOOT}/gpu.csv is missing: clocks",
+        f"{BOOT}/server.log is missing: nothing of this boot over time is known",
+    ]
+    run.event("started", {"arm": "eagle3", "boot": 1})
+    assert damage(run, ended=True) == ()  # the next start's did not come over yet
+
+
+def test_events_that_are_cut_though_the_run_told_its_end_are_named(run):
+    run.write_json("outcome.json", {"outcome": {"state": "ok"}})
+    assert damage(run) == ()
+    events = run.folder / "events.jsonl"
+    events.write_bytes(events.read_bytes()[:-9])
+    assert [line.split(":")[0] for line in damage(run)] == ["events.jsonl is cut short"]
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["told", "untold"])

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import zlib
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from orchestrator.plain_file import read_plain
 from orchestrator.records.events import events_of
-from orchestrator.records.missing import missing
+from orchestrator.records.missing import NO_LOG, NO_SAMPLES, missing
 from orchestrator.records.planned import is_whole
 from orchestrator.records.served import SHARED_KEY, home_of
 from orchestrator.records.unfinished import outcome_lost
@@ -51,8 +52,6 @@ _SECTIONS = {
 _PARTIAL = ".partial"
 _NO_EVENTS = "the order of boots is unknown: no drift check, no boot over time, no failed boot is told"
 _NO_INFO = "its boot's server arguments, admission limit and worker are unknown, so no difference in them can be found"
-_NO_LOG = "nothing of this boot over time is known, nor errors or requests sent back for lack of KV memory"
-_NO_SAMPLES = "clocks, throttling and other processes on the GPUs of this boot are unknown"
 
 
 def damage(store: RunStore, *, ended: bool = False) -> tuple[str, ...]:
@@ -74,6 +73,12 @@ def _all(store: RunStore) -> Iterator[tuple[str, str, str]]:
     fault = _of_lines(store.folder / EVENTS)
     if fault:
         yield EVENTS, fault, _NO_EVENTS
+    elif store.finished and _torn(store.folder / EVENTS):
+        yield (
+            EVENTS,
+            "is cut short",
+            "what the run told after that is unknown, so a file that is lost may not be named",
+        )
     if (store.folder / GATE).is_file() and (fault := _of_json(store.folder / GATE)):
         yield GATE, fault, "it is unknown what the gate said"
     yield from missing(store)
@@ -117,7 +122,7 @@ def _of_boot(boot: Path, storing: Collection[Path]) -> Iterator[tuple[Path, str,
     info = boot / SERVER_INFO
     if (fault := _of_json(info)) and (_had_a_server(boot, metas) or info.is_file()):
         yield info, fault, _NO_INFO
-    for name, loss in ((SERVER_LOG, _NO_LOG), (PACKED_LOG, _NO_LOG), (GPU_SAMPLES, _NO_SAMPLES)):
+    for name, loss in ((SERVER_LOG, NO_LOG), (PACKED_LOG, NO_LOG), (GPU_SAMPLES, NO_SAMPLES)):
         path = boot / name
         fault = _of_packed(path) if path.suffix == ".gz" else _empty(path)
         if path.is_file() and fault:
@@ -188,6 +193,13 @@ def _of_lines(path: Path) -> str:
     if bad:
         return f"is damaged ({bad} unreadable lines)"
     return "" if good else "is damaged"
+
+
+def _torn(path: Path) -> bool:
+    """Whether the last line has no end, which that of a run with an outcome has."""
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
 
 
 def _empty(path: Path) -> str:

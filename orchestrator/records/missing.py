@@ -1,4 +1,4 @@
-"""Folders and points that a run tells to have written and that are gone, each with what cannot be said for want of it.
+"""What a run tells to have written and that is gone: folders, points and logs, each with what cannot be said without it.
 
 What was written is known from the events; where those are lost, from the plan of a run that came to its end.
 """
@@ -12,9 +12,13 @@ from orchestrator.model.result import ENDED
 from orchestrator.records.events import events_of
 from orchestrator.records.planned import plan_left
 from orchestrator.report.text import plural
-from orchestrator.store import META, OUTCOME, RECORDS, RunStore
+from orchestrator.store import GPU_SAMPLES, META, OUTCOME, PACKED_LOG, RECORDS, SERVER_LOG, RunStore
 
 Written = dict[Path, dict[str, None]]  # folder of a boot, below the run's -> stems of its points
+
+NO_LOG = "nothing of this boot over time is known, nor errors or requests sent back for lack of KV memory"
+NO_SAMPLES = "clocks, throttling and other processes on the GPUs of this boot are unknown"
+_COLLECTED = {SERVER_LOG: NO_LOG, GPU_SAMPLES: NO_SAMPLES}
 
 
 def missing(store: RunStore) -> Iterator[tuple[str, str, str]]:
@@ -37,6 +41,33 @@ def missing(store: RunStore) -> Iterator[tuple[str, str, str]]:
         for path in no_folders(store)
         if Path(name := path.relative_to(store.folder).as_posix()) not in told
     )
+    yield from _collected_and_gone(store)
+
+
+def _collected_and_gone(store: RunStore) -> Iterator[tuple[str, str, str]]:
+    """Logs and samples that came over from the node. Some boots have none: what was never collected is not missed."""
+    for name, size in sorted(_collected(store).items()):
+        path = store.folder / name
+        if not path.parent.is_dir() or path.name not in _COLLECTED:
+            continue  # the folder is told
+        if path.is_file():
+            if 0 < path.stat().st_size < size:  # an empty one is told elsewhere
+                yield name, "is cut short", "what came after that is unknown"
+        elif path.name != SERVER_LOG or not path.with_name(PACKED_LOG).is_file():
+            yield name, "is missing", _COLLECTED[path.name]
+
+
+def _collected(store: RunStore) -> dict[str, int]:
+    """File -> bytes that came over, at the least: starts of one boot are joined. Not of boots started again since."""
+    found: dict[str, int] = {}
+    for event in events_of(store):
+        if event["event"] == "started":
+            for name in _COLLECTED:
+                found.pop(store.boot_path(event["arm"], event["boot"], name), None)
+        elif event["event"] == "collected" and isinstance(event.get("file"), str):
+            size = event.get("bytes")
+            found[event["file"]] = size if type(size) is int else 0
+    return found
 
 
 def no_folders(store: RunStore) -> list[Path]:
