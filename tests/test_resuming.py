@@ -159,6 +159,44 @@ def test_a_file_in_the_place_of_a_boots_folder_is_refused_before_a_server_is_sta
     assert "move it away" in str(refused.value.help)
 
 
+def test_what_is_lost_of_a_folder_is_told_beside_what_is_kept(run: RunStore) -> None:
+    assert not _gone_on_with(run).lost
+    for point in run.points():
+        run.event(
+            "point_done",
+            {
+                "arm": point.arm,
+                "boot": point.boot,
+                "index": point.index,
+                "concurrency": point.concurrency,
+            },
+        )
+    _cut(run.folder / f"{POINT}.meta.json")
+    (run.folder / "plan.json").write_bytes(b"\xff")
+    assert [line.split(":")[0] for line in _gone_on_with(run).lines()] == [
+        "points kept",
+        "measured again",
+        "lost",
+    ]
+    shutil.rmtree(run.folder / "arms")
+    assert list(_gone_on_with(run).lines())[:3] == [
+        "points kept: 0",
+        "lost: plan.json is damaged: it is unknown which boots, patches and workers were planned, and what the plan "
+        "warned of; arms are taken as written, and no worker can be found to be the wrong one",
+        "lost: arms is missing: 6 measurements are left out, and the server logs and samples of its boots are unknown",
+    ]
+
+
+def test_a_truncated_experiment_is_the_run_folders_damage(run: RunStore) -> None:
+    path = run.folder / "experiment.lock.yaml"
+    path.write_text(path.read_text().partition("server:")[0])
+    with pytest.raises(
+        UsageError, match=r"^the run folder is damaged: .*experiment\.lock\.yaml is not"
+    ) as wrong:
+        begun_experiment(run)
+    assert "server" in str(wrong.value.details)
+
+
 def test_a_run_without_its_experiment_is_refused_by_the_files_name(run: RunStore) -> None:
     begun = begun_experiment(run)
     (run.folder / "experiment.lock.yaml").unlink()

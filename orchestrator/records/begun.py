@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.analysis.tune import is_tune
 from orchestrator.config import Checked, load_begun
-from orchestrator.errors import UsageError
+from orchestrator.errors import ExperimentError, UsageError
 from orchestrator.model.experiment import Experiment
 from orchestrator.records.naming import run_name
 from orchestrator.records.typed import Typed, typed_left, typed_or_lock
@@ -27,7 +27,14 @@ def begun(store: RunStore) -> Checked:
         raise UsageError(f"{path} is damaged: {error}") from None
     if not text.strip():
         raise UsageError(f"{path} is empty: without the experiment nothing else in the folder can be read")
-    return load_begun(text, name=str(from_here(path)))
+    try:
+        return load_begun(text, name=str(from_here(path)))
+    except ExperimentError as wrong:  # the run began with one that could be read
+        raise UsageError(
+            f"the run folder is damaged: {from_here(path)} is not the experiment that it began with",
+            details=wrong.details or (wrong.message,),
+            help="put the file back from a copy of the folder, or begin a new run",
+        ) from None
 
 
 def goes_on_with(store: RunStore) -> str:

@@ -1,4 +1,4 @@
-"""What a run tells to have written and that is gone: folders, points and logs, each with what cannot be said without it.
+"""What a run tells to have written and is gone: folders, points and logs, each with what cannot be said without it.
 
 What was written is known from the events; where those are lost, from the plan of a run that came to its end.
 """

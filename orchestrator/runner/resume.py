@@ -12,6 +12,7 @@ from orchestrator.model.experiment import Experiment
 from orchestrator.model.plan import RunPoint
 from orchestrator.plan import Done
 from orchestrator.records.begun import begun_experiment, goes_on_with
+from orchestrator.records.damage import damage
 from orchestrator.records.kept import Kept, look
 from orchestrator.records.lockfile import joined, stored_lock
 from orchestrator.records.missing import no_folders
@@ -31,6 +32,7 @@ class Resumed:
     """Where a run starts: a new id, or an old folder, what is kept of it and what it was measured on.
 
     `arms`: those to measure (empty: all). `left`: points of others, which the run began with.
+    `lost`: what of the folder is missing or damaged.
     """
 
     run_id: str
@@ -39,6 +41,7 @@ class Resumed:
     begun: Mapping[str, Any] = field(default_factory=dict)
     arms: tuple[str, ...] = ()
     left: tuple[RunPoint, ...] = ()
+    lost: tuple[str, ...] = ()
 
     @property
     def done(self) -> Done:
@@ -47,6 +50,7 @@ class Resumed:
     def lines(self) -> Iterator[str]:
         """For people, of a run that is gone on with."""
         yield from self.kept.lines()
+        yield from (f"lost: {text}" for text in self.lost)
         if self.arms:
             yield f"arms to go on with: {', '.join(self.arms)}"
         if self.left:
@@ -104,7 +108,13 @@ def resume(options: RunOptions, experiment: Experiment, redact: Redactor, lock: 
         raise UsageError(f"run {store.run_id} is finished", help=f"dynspec report {run_word(store)}")
     arms = arms_to_go_on_with(store, experiment, options.arms)
     left = left_points(store, experiment, arms, kept.done)
-    return Resumed(store.run_id, store, kept, stored_lock(store), arms, left)
+    return Resumed(store.run_id, store, kept, stored_lock(store), arms, left, tuple(_lost(store, kept)))
+
+
+def _lost(store: RunStore, kept: Kept) -> Iterator[str]:
+    """As a report tells it, without the points that are told to be measured again."""
+    told = tuple(f"arms/{dropped.what}" for dropped in kept.dropped)
+    return (text for text in damage(store) if not text.startswith(told))
 
 
 def _require_folders(store: RunStore) -> None:
