@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import httpx
 
 from orchestrator.demo.tree import build_tree
 from orchestrator.patchset import find_patch
+from tests.sshd import free_port
 
 EAGLE3 = (
     *("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", "org/draft"),
@@ -37,12 +37,6 @@ EAGLE3_V1 = (
 )
 
 StartEngine = Callable[..., "EngineProcess"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def make_site(folder: Path, version: str = "0.5.11", node: dict[str, Any] | None = None) -> Path:
