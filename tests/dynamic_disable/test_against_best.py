@@ -23,18 +23,19 @@ def run_of(folder: Path, arms: Speeds) -> Path:
         name: {
             "points": [
                 {
+                    "index": index,
                     "concurrency": level,
                     "boots": [
                         {"boot": boot, "valid": value is not None, "metrics": {"output_tps": value or 1.0}}
                         for boot, value in enumerate(values, 1)
                     ],
                 }
-                for level, values in curve.items()
+                for index, (level, values) in enumerate(curve.items())
             ]
         }
         for name, curve in arms.items()
     }
-    (folder / "summary.json").write_text(json.dumps({"arms": summary}))
+    (folder / "summary.json").write_text(json.dumps({"arms": summary, "asked": []}))
     return folder
 
 
@@ -97,6 +98,9 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
     single = run_of(tmp_path / "c", {arm: {1: curve[1][:1]} for arm, curve in NODE.items()})
     with pytest.raises(ValueError, match="one boot"):
         against_best("dynamic", ["none"], [single])
+    alike = run_of(tmp_path / "d", {arm: {1: [100, 100]} for arm in NODE})
+    with pytest.raises(ValueError, match="alike to the last digit"):
+        against_best("dynamic", ["none"], [alike])
 
 
 def test_the_bar_of_the_patch_on_the_committed_runs():

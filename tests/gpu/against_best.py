@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.analysis.compare import side
 from orchestrator.analysis.stats import Contrast, contrast, mean, variance
 
 Logs = dict[int, list[float]]
@@ -36,21 +37,15 @@ class Row:
 
 def boots_of(run: Path, arm: str) -> Logs:
     """From summary.json: valid boots that have every point of the arm."""
-    arms = json.loads((run / "summary.json").read_text())["arms"]
-    if arm not in arms:
-        raise ValueError(f"{run} has no arm {arm}, but {', '.join(arms)}")
-    points = arms[arm]["points"]
-    speeds = [
-        {boot["boot"]: boot["metrics"]["output_tps"] for boot in point["boots"] if boot["valid"]}
-        for point in points
-    ]
-    whole = sorted(set.intersection(*(set(item) for item in speeds))) if speeds else []
+    summary = json.loads((run / "summary.json").read_text())
+    if arm not in summary["arms"]:
+        raise ValueError(f"{run} has no arm {arm}, but {', '.join(summary['arms'])}")
+    boots = side(summary, arm, "output_tps").values.values()
+    levels = {level for speeds in boots for level in speeds}
+    whole = [speeds for speeds in boots if speeds.keys() == levels]
     if not whole:
         raise ValueError(f"{run}: no boot of {arm} has all points")
-    return {
-        point["concurrency"]: [math.log(speed[boot]) for boot in whole]
-        for point, speed in zip(points, speeds, strict=True)
-    }
+    return {level: [math.log(speeds[level]) for speeds in whole] for level in sorted(levels)}
 
 
 def against_best(arm: str, others: Sequence[str], runs: Sequence[Path]) -> list[Row]:
@@ -88,6 +83,8 @@ def _pooled(mine: Sequence[Logs], theirs: dict[str, list[Logs]], best: dict[int,
                 raise ValueError("one boot of an arm says nothing about spread")
             groups.append((weight**2 * variance(values) / len(values), len(values) - 1))
     error2 = sum(part for part, _ in groups)
+    if not error2:
+        raise ValueError("boots that are alike to the last digit are no independent measurements")
     df = error2**2 / sum(part**2 / free for part, free in groups)
     return contrast(difference, math.sqrt(error2), df, (total, others))
 
