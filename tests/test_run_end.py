@@ -277,6 +277,7 @@ def test_a_report_that_cannot_be_made_costs_neither_records_nor_outcome(ending: 
     assert (finished.outcome.exit_code, finished.outcome.state) == (1, "failed")
     assert finished.error is not None
     assert "the report could not be made" in finished.error.message
+    assert finished.error.help == f"the records are kept; dynspec report {folder} tries again"
     assert json.loads((folder / OUTCOME).read_text())["outcome"]["exit_code"] == 1
 
 

@@ -21,6 +21,7 @@ from orchestrator.model.result import PARTIAL, Outcome, RunInfo
 from orchestrator.plain_text import os_words
 from orchestrator.records.events import boot_order
 from orchestrator.records.gating import pointer_problem
+from orchestrator.records.naming import run_word
 from orchestrator.records.parts import part_left
 from orchestrator.records.results import conclude, keep_as_good, write_reports
 from orchestrator.remote.replies import Recovered
@@ -67,9 +68,9 @@ class Ending:
         try:
             return self._with_reports(self.store, error, signum)
         except (DynspecError, OSError) as failure:
-            return self._without_summary(self._first(error, _unreported(failure)), signum)
+            return self._without_summary(self._first(error, _unreported(self.store, failure)), signum)
         except Exception as bug:
-            self._without_summary(self._first(error, _unreported(bug)), None)
+            self._without_summary(self._first(error, _unreported(self.store, bug)), None)
             if isinstance(error, NodeDirty):
                 raise error from bug
             raise
@@ -159,11 +160,12 @@ def verdict(error: DynspecError | None, signum: int | None, touched: bool) -> tu
     return error.exit_code, "refused" if error.exit_code in (2, 3, 4) else "failed"
 
 
-def _unreported(failure: Exception) -> PhaseFailed:
+def _unreported(store: RunStore, failure: Exception) -> PhaseFailed:
     if isinstance(failure, OSError):
         words = os_words(failure)
     else:
         words = failure.message if isinstance(failure, DynspecError) else "a bug of dynspec"
     return PhaseFailed(
-        f"the report could not be made: {words}", help="the records are kept; dynspec report RUN tries again"
+        f"the report could not be made: {words}",
+        help=f"the records are kept; dynspec report {run_word(store)} tries again",
     )
